@@ -27,19 +27,19 @@ func backend(redis string, tick time.Duration) error {
 	if err != nil {
 		return err
 	}
-	everybody := &pb.MatchProfile{Name: "duel", Pools: []*pb.Pool{{Name: "everybody"}}}
-	backend.AddMatchFunction(everybody, minimatch.MatchFunctionSimple1vs1)
+	profile := &pb.MatchProfile{Name: "duel", Pools: []*pb.Pool{{Name: "all"}}}
+	backend.AddMatchFunction(profile, minimatch.MatchFunctionSimple1vs1)
 	fmt.Println(`{"engine":true}`)
 	return backend.Start(context.Background(), tick)
 }
 
 var (
-	// Several backends may run, and no two matches may have the same connection.
+	// The process id makes connections unique over several backends.
 	process = strconv.Itoa(os.Getpid())
 	matches atomic.Uint64
 )
 
-// assign gives each match a connection of its own.
+// assign gives each match a unique connection.
 func assign(_ context.Context, made []*pb.Match) ([]*pb.AssignmentGroup, error) {
 	groups := make([]*pb.AssignmentGroup, 0, len(made))
 	for _, match := range made {

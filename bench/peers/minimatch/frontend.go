@@ -31,7 +31,7 @@ func frontend(redis, rpc, listen string) error {
 	ready := func() { fmt.Printf("{\"open_match\":%q}\n", listener.Addr().String()) }
 	switch rpc {
 	case "grpc":
-		// Its load test closes idle connections and asks busy ones whether they are alive.
+		// The keepalive settings of minimatch's load test.
 		server := grpc.NewServer(grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: 3 * time.Second,
 			Time:              time.Second,

@@ -2,7 +2,7 @@ module playhouse/bench/peers/minimatch
 
 go 1.22.7
 
-// The versions that minimatch itself asks for.
+// The versions that minimatch itself requires.
 require (
 	github.com/Code-Hex/go-generics-cache v1.3.1
 	github.com/castaneai/minimatch v1.0.0

@@ -1,9 +1,9 @@
-// Command minimatch runs minimatch as a frontend or a backend, for comparison.
+// Command minimatch runs minimatch as a frontend or a backend, as the reference of a benchmark.
 //
 //	minimatch frontend --redis 127.0.0.1:6379 --rpc grpc|connect
 //	minimatch backend  --redis 127.0.0.1:6379
 //
-// Each prints one line when it is ready, as our own program does: {"open_match":"127.0.0.1:PORT"} or {"engine":true}.
+// Each prints one line when it is ready: {"open_match":"127.0.0.1:PORT"} or {"engine":true}.
 package main
 
 import (
@@ -19,8 +19,8 @@ func main() {
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	redis := flags.String("redis", "127.0.0.1:6379", "address of Redis")
 	rpc := flags.String("rpc", "grpc", "frontend: grpc (grpc-go) or connect (Connect over h2c)")
-	listen := flags.String("listen", "127.0.0.1:0", "frontend: where to listen")
-	tick := flags.Duration("tick", defaultTick, "backend: time between two rounds")
+	listen := flags.String("listen", "127.0.0.1:0", "frontend: listen address")
+	tick := flags.Duration("tick", defaultTick, "backend: time between two ticks")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err)
 	}

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// What minimatch's own load test uses.
+	// The settings of minimatch's own load test.
 	ticketCacheTTL      = 10 * time.Second
 	backendLockInterval = 200 * time.Millisecond
 )
 
-// connect opens what both halves need. An extendInterval of 0 is the library's default.
+// connect opens the Redis client and the locker. An extendInterval of 0 means the library's default.
 func connect(redis string, extendInterval time.Duration) (rueidis.Client, rueidislock.Locker, error) {
 	options := rueidis.ClientOption{InitAddress: []string{redis}, DisableCache: true}
 	client, err := rueidis.NewClient(options)

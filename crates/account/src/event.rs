@@ -1,4 +1,4 @@
-//! The events of users. They carry ids and states, and nothing personal: an event cannot be erased.
+//! The events about users. They carry ids and states but no personal data, since a published event cannot be erased.
 
 use base::Timestamp;
 use base::id::Uuid;
@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 use crate::{AccountId, Error, UserId, UserState};
 
 const SOURCE: &str = "/playhouse/account";
-/// What subjects lack of kinds: the bus puts its own prefix in front.
+/// The part of a kind that its subject leaves out. The bus adds its own prefix.
 const PREFIX: &str = "playhouse.";
 
 /// `playhouse.user.registered.v1`
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct UserRegistered {
     pub user_id: Uuid,
-    /// The account that every user has from the start.
+    /// The default account, created with the user.
     pub account_id: Uuid,
     #[schema(inline)]
     pub state: UserState,
@@ -48,39 +48,38 @@ pub struct UserErased {
 }
 
 /// The data of one kind of event.
-pub(crate) trait Data: Serialize + ToSchema {
+pub(crate) trait EventData: Serialize + ToSchema {
     const KIND: &'static str;
     const SUMMARY: &'static str;
 }
 
-impl Data for UserRegistered {
+impl EventData for UserRegistered {
     const KIND: &'static str = "playhouse.user.registered.v1";
-    const SUMMARY: &'static str = "Somebody signed in for the first time and is a user now.";
+    const SUMMARY: &'static str = "A user was created by a first sign-in.";
 }
 
-impl Data for UserBanned {
+impl EventData for UserBanned {
     const KIND: &'static str = "playhouse.user.banned.v1";
-    const SUMMARY: &'static str = "A user was banned, or is banned for another reason than before.";
+    const SUMMARY: &'static str = "A user was banned, or the reason of the ban changed.";
 }
 
-impl Data for UserUnbanned {
+impl EventData for UserUnbanned {
     const KIND: &'static str = "playhouse.user.unbanned.v1";
-    const SUMMARY: &'static str = "A user who was banned may sign in again.";
+    const SUMMARY: &'static str = "A banned user may sign in again.";
 }
 
-impl Data for UserErased {
+impl EventData for UserErased {
     const KIND: &'static str = "playhouse.user.erased.v1";
-    const SUMMARY: &'static str =
-        "A user was erased for good: whoever keeps something of theirs has to remove it.";
+    const SUMMARY: &'static str = "A user was erased permanently: remove all data about this user.";
 }
 
-/// Every kind of event that is told here.
+/// Returns the kinds of events that this service publishes.
 pub fn events() -> Vec<EventKind> {
     vec![kind::<UserRegistered>(), kind::<UserBanned>(), kind::<UserUnbanned>(), kind::<UserErased>()]
 }
 
-fn kind<D: Data>() -> EventKind {
-    // It is made of plain values.
+fn kind<D: EventData>() -> EventKind {
+    // A schema consists of plain values, so this cannot fail.
     let schema = serde_json::to_value(D::schema()).unwrap_or_default();
     EventKind { kind: D::KIND, summary: D::SUMMARY, key: "user/{user_id}", schema }
 }
@@ -101,8 +100,8 @@ pub(crate) fn erased(user: UserId) -> UserErased {
     UserErased { user_id: *user.as_uuid(), state: UserState::Erased }
 }
 
-/// An event about a user, in the trace that we are in.
-pub(crate) fn about<D: Data>(user: UserId, time: Timestamp, data: &D) -> Result<Event, Error> {
+/// Creates an event about a user, in the current trace.
+pub(crate) fn user_event<D: EventData>(user: UserId, time: Timestamp, data: &D) -> Result<Event, Error> {
     Ok(Event {
         id: EventId::generate(),
         subject: D::KIND.strip_prefix(PREFIX).unwrap_or(D::KIND).to_owned(),
@@ -111,7 +110,7 @@ pub(crate) fn about<D: Data>(user: UserId, time: Timestamp, data: &D) -> Result<
         time,
         key: Some(format!("user/{user}")),
         traceparent: TraceContext::current().traceparent().map(str::to_owned),
-        data: Json::of(data)?,
+        data: Json::from_value(data)?,
     })
 }
 
@@ -120,9 +119,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_about_its_user_and_says_when() {
+    fn event_has_the_key_and_time_of_its_user() {
         let user = UserId::generate();
-        let event = about(user, Timestamp::from_millis(7), &banned(user)).unwrap();
+        let event = user_event(user, Timestamp::from_millis(7), &banned(user)).unwrap();
         assert_eq!(event.kind, "playhouse.user.banned.v1");
         assert_eq!(event.subject, "user.banned.v1");
         assert_eq!(event.source, "/playhouse/account");
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_listed_with_a_schema_of_its_own() {
+    fn every_kind_is_listed_with_its_schema() {
         let kinds: Vec<_> = events().into_iter().map(|event| event.kind).collect();
         assert_eq!(
             kinds,

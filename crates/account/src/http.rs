@@ -1,27 +1,27 @@
 //! The service API over HTTP, for the gateway and other services: `/internal/v1`.
 
-mod shape;
+mod bodies;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::error::{Coded, chain};
-use http_server::{Body, Caller, Problem, Query, Right};
+use http_server::{Caller, JsonBody, Problem, Query, Right};
 use utoipa::OpenApi;
 
-pub(crate) use self::shape::OfUser;
-pub use self::shape::{
+pub(crate) use self::bodies::UserPath;
+pub use self::bodies::{
     AccountAnswer, AccountRequest, AccountsAnswer, AuditAnswer, AuditRecordAnswer, AuditRequest, BanRequest,
     IdentityRequest, SignInAnswer, SignInRequest, UserAnswer,
 };
 use crate::wiring::RIGHT;
 use crate::{Accounts, Error};
 
-/// How many records are listed if nobody says.
-const LISTED: u32 = 100;
+/// The default number of listed audit records.
+const DEFAULT_LIMIT: u32 = 100;
 
-/// What is served here, as an OpenAPI document.
+/// The OpenAPI document of these routes.
 #[derive(Clone, Copy, Debug, OpenApi)]
 #[openapi(
     paths(
@@ -60,7 +60,7 @@ pub fn routes(accounts: Accounts) -> Router {
 
 /// Sign a user in
 ///
-/// The first sign-in of an identity makes the user, with a default account. Later ones bring the roles and the name up to date.
+/// The first sign-in of an identity creates the user with a default account. Later sign-ins update the roles and the name.
 #[utoipa::path(
     post, path = "/internal/v1/sign-ins", tag = "account", request_body = SignInRequest,
     responses(
@@ -72,7 +72,7 @@ pub fn routes(accounts: Accounts) -> Router {
 async fn sign_in(
     caller: Caller,
     State(accounts): State<Accounts>,
-    Body(request): Body<SignInRequest>,
+    JsonBody(request): JsonBody<SignInRequest>,
 ) -> Result<Json<SignInAnswer>, Problem> {
     caller.require(RIGHT)?;
     let done = accounts.sign_in(&request.into()).await.map_err(problem)?;
@@ -99,7 +99,7 @@ async fn find_user(
 
 /// Show a user
 ///
-/// One who was erased is shown without anything personal.
+/// An erased user is shown without personal data.
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}", tag = "account", params(("user_id" = Uuid, Path)),
     responses(
@@ -110,7 +110,7 @@ async fn find_user(
 async fn show_user(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
+    UserPath(user): UserPath,
 ) -> Result<Json<UserAnswer>, Problem> {
     caller.require(Right::READ)?;
     Ok(Json(accounts.user(user).await.map_err(problem)?.into()))
@@ -127,15 +127,15 @@ async fn show_user(
 async fn list_accounts(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
+    UserPath(user): UserPath,
 ) -> Result<Json<AccountsAnswer>, Problem> {
     caller.require(Right::READ)?;
     Ok(Json(accounts.accounts(user).await.map_err(problem)?.into()))
 }
 
-/// Make an account
+/// Create an account
 ///
-/// Done again it returns the same account.
+/// A repeated request returns the same account.
 #[utoipa::path(
     post, path = "/internal/v1/users/{user_id}/accounts", tag = "account", params(("user_id" = Uuid, Path)),
     request_body = AccountRequest,
@@ -150,8 +150,8 @@ async fn list_accounts(
 async fn create_account(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
-    Body(request): Body<AccountRequest>,
+    UserPath(user): UserPath,
+    JsonBody(request): JsonBody<AccountRequest>,
 ) -> Result<Json<AccountAnswer>, Problem> {
     caller.require(RIGHT)?;
     Ok(Json(accounts.create_account(user, &request.name).await.map_err(problem)?.into()))
@@ -159,7 +159,7 @@ async fn create_account(
 
 /// Link an identity to a user
 ///
-/// Done again it changes nothing.
+/// A repeated request changes nothing.
 #[utoipa::path(
     post, path = "/internal/v1/users/{user_id}/identities", tag = "account", params(("user_id" = Uuid, Path)),
     request_body = IdentityRequest,
@@ -174,8 +174,8 @@ async fn create_account(
 async fn link_identity(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
-    Body(identity): Body<IdentityRequest>,
+    UserPath(user): UserPath,
+    JsonBody(identity): JsonBody<IdentityRequest>,
 ) -> Result<StatusCode, Problem> {
     caller.require(RIGHT)?;
     let IdentityRequest { issuer, subject } = identity;
@@ -197,7 +197,7 @@ async fn link_identity(
 async fn unlink_identity(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
+    UserPath(user): UserPath,
     Query(identity): Query<IdentityRequest>,
 ) -> Result<StatusCode, Problem> {
     caller.require(RIGHT)?;
@@ -208,7 +208,7 @@ async fn unlink_identity(
 
 /// Ban a user
 ///
-/// Ends the user's sessions for good. Done again it changes nothing, unless it is for another reason.
+/// Ends all sessions of the user. A repeated request changes nothing unless the reason differs.
 #[utoipa::path(
     post, path = "/internal/v1/users/{user_id}/ban", tag = "account", params(("user_id" = Uuid, Path)),
     request_body = BanRequest,
@@ -222,8 +222,8 @@ async fn unlink_identity(
 async fn ban_user(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
-    Body(request): Body<BanRequest>,
+    UserPath(user): UserPath,
+    JsonBody(request): JsonBody<BanRequest>,
 ) -> Result<StatusCode, Problem> {
     caller.require(Right::OPERATOR)?;
     accounts.ban(user, &request.reason, &actor(&caller)).await.map_err(problem)?;
@@ -234,7 +234,7 @@ async fn ban_user(
 #[utoipa::path(
     post, path = "/internal/v1/users/{user_id}/unban", tag = "account", params(("user_id" = Uuid, Path)),
     responses(
-        (status = 204, description = "Not banned, or not any more"),
+        (status = 204, description = "The user is not banned"),
         (status = 404, description = "There is no such user"),
         (status = 409, description = "The user was erased"),
     )
@@ -242,7 +242,7 @@ async fn ban_user(
 async fn unban_user(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
+    UserPath(user): UserPath,
 ) -> Result<StatusCode, Problem> {
     caller.require(Right::OPERATOR)?;
     accounts.unban(user, &actor(&caller)).await.map_err(problem)?;
@@ -251,11 +251,11 @@ async fn unban_user(
 
 /// End all sessions of a user
 ///
-/// Every browser of the user has to sign in again. Access tokens of the issuer are not ended: revoke them there.
+/// The user must sign in again in every browser. Access tokens of the issuer stay valid: revoke them there.
 #[utoipa::path(
     post, path = "/internal/v1/users/{user_id}/end-sessions", tag = "account", params(("user_id" = Uuid, Path)),
     responses(
-        (status = 204, description = "Ended: within `gateway.user_cache` no process accepts them"),
+        (status = 204, description = "Ended. All processes refuse them within `gateway.user_cache`"),
         (status = 404, description = "There is no such user"),
         (status = 409, description = "The user was erased"),
     )
@@ -263,7 +263,7 @@ async fn unban_user(
 async fn end_sessions(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
+    UserPath(user): UserPath,
 ) -> Result<StatusCode, Problem> {
     caller.require(Right::OPERATOR)?;
     accounts.end_sessions(user, &actor(&caller)).await.map_err(problem)?;
@@ -272,62 +272,62 @@ async fn end_sessions(
 
 /// Erase a user
 ///
-/// Removes everything personal for good and revokes what the user owns. Done again it changes nothing.
+/// Removes all personal data permanently and revokes all entitlements of the user. A repeated request changes nothing.
 #[utoipa::path(
     post, path = "/internal/v1/users/{user_id}/erase", tag = "account", params(("user_id" = Uuid, Path)),
     responses(
         (status = 204, description = "Erased"),
         (status = 404, description = "There is no such user"),
-        (status = 504, description = "The user is in use for too long; nothing was erased, try again"),
+        (status = 504, description = "The user stayed locked by other requests for too long. Nothing was erased; try again"),
     )
 )]
 async fn erase_user(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
+    UserPath(user): UserPath,
 ) -> Result<StatusCode, Problem> {
     caller.require(Right::OPERATOR)?;
     accounts.erase(user, &actor(&caller)).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// List what was done to a user
+/// List the audit records of a user
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}/audit", tag = "account",
     params(("user_id" = Uuid, Path), AuditRequest),
     responses(
-        (status = 200, description = "The records, the last first", body = AuditAnswer),
+        (status = 200, description = "The records, newest first", body = AuditAnswer),
         (status = 404, description = "There is no such user"),
     )
 )]
 async fn list_audit(
     caller: Caller,
     State(accounts): State<Accounts>,
-    OfUser(user): OfUser,
+    UserPath(user): UserPath,
     Query(request): Query<AuditRequest>,
 ) -> Result<Json<AuditAnswer>, Problem> {
     caller.require(Right::OPERATOR)?;
-    let records = accounts.audit(user, request.limit.unwrap_or(LISTED)).await.map_err(problem)?;
+    let records = accounts.audit(user, request.limit.unwrap_or(DEFAULT_LIMIT)).await.map_err(problem)?;
     Ok(Json(records.into()))
 }
 
-/// Who is written down as having done it.
+/// Returns the name under which the caller is recorded in the audit log.
 fn actor(caller: &Caller) -> String {
     format!("service/{}", caller.name())
 }
 
-/// What the caller is told. The cause, if there is one, is for the log.
+/// Converts an error to the problem that the caller sees. Logs the cause, which callers do not see.
 pub(crate) fn problem(error: Error) -> Problem {
     match &error {
-        Error::Db(_) | Error::OnErase { .. } | Error::Event(_) if error.is_passing() => {
+        Error::Db(_) | Error::OnErase { .. } | Error::Event(_) if error.is_transient() => {
             tracing::warn!(
                 outage = "accounts",
                 cause = chain(&error),
-                "a call to the accounts failed, and may be tried again"
+                "an account request failed; the caller may retry"
             );
         }
         Error::Db(_) | Error::OnErase { .. } | Error::Event(_) => {
-            tracing::error!(cause = chain(&error), "a call to the accounts failed");
+            tracing::error!(cause = chain(&error), "an account request failed");
         }
         _ => {}
     }

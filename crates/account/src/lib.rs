@@ -1,42 +1,45 @@
 //! Users, their identities, roles and accounts.
 //!
-//! Somebody signs in with an identity: what an issuer calls them (issuer, subject). [`Accounts::sign_in`] ties it to a user, who
-//! is made at the first time together with a default account. More identities can be linked to the user; what is owned hangs
-//! off the user's accounts.
+//! A user signs in with an identity: the pair of an issuer and its subject. [`Accounts::sign_in`] finds the user of an identity. The
+//! first sign-in creates the user together with a default account. More identities can be linked to the user. Entitlements belong to
+//! the user's accounts.
 //!
 //! # States of a user
 //! | state | reached by | sign-in |
 //! |---|---|---|
 //! | ACTIVE | the first sign-in; `unban` | yes |
 //! | BANNED | `ban` | refused, with the reason |
-//! | ERASED | `erase`, from either; for good | the identity is free, and makes a new user |
+//! | ERASED | `erase`, from ACTIVE or BANNED; permanent | the identity is free, and its next sign-in creates a new user |
 //!
-//! # Promises
-//! - **An identity has one user.** The key of the table decides, not a read before it: however many first sign-ins of one
-//!   identity come at once, in however many processes, there is one user with one default account and one event.
-//! - **Events leave with the transaction** that made them true ([`outbox`]); those about one user in their order. They carry ids and
-//!   states, nothing personal.
-//! - **Nobody else works on a user who is changed.** Linking, unlinking, banning and erasing hold the user's exclusive lock;
-//!   making an account shares the user with others, so it excludes those.
-//! - **Erasing leaves nothing personal**, here or with any [`OnErase`], or else everything. What stays is the row of the user
-//!   without anything in it, and the audit records, which never had anything personal in them.
-//! - **A ban ends the user's sessions** in its transaction ([`OnSessionsEnd`]), so that lifting it brings none of them back.
-//! - **A ban cannot be got around** by freeing an identity of the banned user: linking and unlinking are refused.
+//! # Invariants
+//! - **An identity has one user.** The unique key of the table enforces it. Any number of concurrent first sign-ins of one identity, in
+//!   any number of processes, create one user with one default account and one event.
+//! - **Events commit with the change that they describe** ([`outbox`]). Events about one user keep their order. They carry ids and
+//!   states but no personal data.
+//! - **Changes of a user exclude each other.** Linking, unlinking, banning and erasing hold the user's exclusive lock. Creating an
+//!   account shares the user with other accounts' work, and excludes those changes.
+//! - **Erasure is complete or does not happen.** It covers this crate and every [`OnErase`]. Notes of operators are removed too. The
+//!   empty row of the user remains, and so do the audit records, which never contain personal data.
+//! - **A ban ends the user's sessions** in its transaction ([`OnSessionsEnd`]). Lifting the ban restores none of them.
+//! - **A ban cannot be evaded** by freeing an identity of the banned user: linking and unlinking are refused.
 //!
-//! # When something fails
-//! - The store is away or silent: every call gives up in bounded time and says that it may be tried again. All of them may:
-//!   done twice, they have the effect and the event of once.
-//! - Transactions that met each other are tried again here, a few times.
-//! - The answer to a commit was lost: the next call finds what was done.
+//! # Failure modes
+//! - The database is unreachable or silent: every call fails in bounded time with a transient error. Every call is idempotent, so the
+//!   caller can retry it.
+//! - Transactions conflict: they are retried here, a few times.
+//! - The reply to a commit is lost: a retry finds the change applied.
 
+mod admin;
+mod console;
 mod error;
 pub mod event;
 pub mod http;
 mod model;
-mod operator;
-mod operators;
+mod moderation;
+mod player_data;
 mod retry;
 mod service;
+mod steps;
 mod store;
 mod wiring;
 
@@ -47,13 +50,14 @@ pub use error::Error;
 pub use event::events;
 pub use http::{Api, routes};
 pub use model::{
-    Account, AccountId, AuditId, AuditRecord, DEFAULT_ACCOUNT, LinkedIdentity, Role, SignIn, SignedIn,
-    UserId, UserState, UserView,
+    Account, AccountId, AuditId, AuditRecord, DEFAULT_ACCOUNT, LinkedIdentity, Note, NoteId, Role, SignIn,
+    SignInResult, UserId, UserState, UserView,
 };
-pub use operators::{OnErase, OnSessionsEnd};
+pub use moderation::{OnErase, OnSessionsEnd};
+pub use player_data::PlayerData;
 pub use wiring::{RIGHT, Wiring};
 
-/// The tables. Each has the user's id, by which a database in several pieces is divided.
+/// The tables. Each has the user's id, so that a sharded database can be partitioned by user.
 pub const MIGRATIONS: Migrations = Migrations {
     component: "account",
     list: &[
@@ -98,6 +102,12 @@ pub const MIGRATIONS: Migrations = Migrations {
             name: "accounts_by_id",
             sqlite: include_str!("../migrations/sqlite/0007_accounts_by_id.sql"),
             mysql: include_str!("../migrations/mysql/0007_accounts_by_id.sql"),
+        },
+        Migration {
+            version: 8,
+            name: "user_notes",
+            sqlite: include_str!("../migrations/sqlite/0008_user_notes.sql"),
+            mysql: include_str!("../migrations/mysql/0008_user_notes.sql"),
         },
     ],
 };

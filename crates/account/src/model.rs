@@ -1,4 +1,4 @@
-//! Users, identities, roles and accounts: what they are, and what a text of a caller's may be.
+//! Users, identities, roles and accounts, and the validation of text fields.
 
 use base::{Timestamp, typed_id};
 use serde::{Deserialize, Serialize};
@@ -8,42 +8,48 @@ use utoipa::ToSchema;
 use crate::Error;
 
 typed_id!(
-    /// A person or a service, whatever they sign in with.
+    /// A person or a service. One user can have several identities.
     UserId
 );
 
 typed_id!(
-    /// What a user has in one title, or on one platform. What is owned hangs off an account.
+    /// An account of a user, for one title or platform. Entitlements belong to accounts.
     AccountId
 );
 
 typed_id!(
-    /// One record of what was done to a user.
+    /// An audit record about a user.
     AuditId
 );
 
-/// The account that every user has from the start.
+typed_id!(
+    /// A note of an operator about a user.
+    NoteId
+);
+
+/// The name of the account that is created with each user.
 pub const DEFAULT_ACCOUNT: &str = "default";
 
-pub(crate) const ISSUER: Field = Field { name: "issuer", most: 500 };
-pub(crate) const SUBJECT: Field = Field { name: "subject", most: 255 };
-pub(crate) const DISPLAY_NAME: Field = Field { name: "display_name", most: 100 };
-pub(crate) const ACCOUNT_NAME: Field = Field { name: "name", most: 100 };
-pub(crate) const REASON: Field = Field { name: "reason", most: 500 };
-pub(crate) const ACTOR: Field = Field { name: "actor", most: 255 };
+pub(crate) const ISSUER: Field = Field { name: "issuer", max: 500 };
+pub(crate) const SUBJECT: Field = Field { name: "subject", max: 255 };
+pub(crate) const DISPLAY_NAME: Field = Field { name: "display_name", max: 100 };
+pub(crate) const ACCOUNT_NAME: Field = Field { name: "name", max: 100 };
+pub(crate) const REASON: Field = Field { name: "reason", max: 500 };
+pub(crate) const NOTE: Field = Field { name: "note", max: 2_000 };
+pub(crate) const ACTOR: Field = Field { name: "actor", max: 255 };
 
-/// What a user may be.
+/// The state of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum UserState {
     Active,
-    /// May not sign in.
+    /// Cannot sign in.
     Banned,
-    /// Nothing personal is left, and nothing will be again.
+    /// All personal data is removed, permanently.
     Erased,
 }
 
-/// What a user may do, by the claims of whoever vouches for them.
+/// A role of a user, taken from the issuer's claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -52,20 +58,20 @@ pub enum Role {
     Service,
 }
 
-/// A user as others see them.
+/// A user, as callers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserView {
     pub id: UserId,
     pub state: UserState,
     pub display_name: Option<String>,
-    /// In order, each once. None once the user is erased.
+    /// Sorted, without duplicates. Empty if the user is erased.
     pub roles: Vec<Role>,
-    /// Some just while the user is banned.
+    /// Set if and only if the user is banned.
     pub ban_reason: Option<String>,
     pub created_at: Timestamp,
 }
 
-/// By what a user signs in.
+/// An identity with which a user signs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkedIdentity {
     pub issuer: String,
@@ -82,45 +88,55 @@ pub struct Account {
     pub created_at: Timestamp,
 }
 
-/// Something that was done to a user. Names nothing personal.
+/// A change of a user, for the audit log. Contains no personal data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
     pub id: AuditId,
     pub user: UserId,
     pub at: Timestamp,
-    /// Who did it: `service/NAME`.
+    /// The caller that made the change: `service/NAME`.
     pub actor: String,
     pub action: String,
     pub detail: serde_json::Value,
 }
 
-/// What an identity provider says of somebody who has just signed in.
+/// A note of an operator about a user. Removed when the user is erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub id: NoteId,
+    pub at: Timestamp,
+    /// The operator who wrote it: `operator/NAME`.
+    pub author: String,
+    pub text: String,
+}
+
+/// The claims of an identity provider about a user who has signed in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SignIn {
     pub issuer: String,
     pub subject: String,
-    /// None, or nothing in it, leaves the name as it is.
+    /// If absent or blank, the user's name does not change.
     pub display_name: Option<String>,
-    /// Those that the claims give. None at all makes a player.
+    /// The roles in the claims. An empty list means [`Role::Player`].
     pub roles: Vec<Role>,
 }
 
-/// What came of a sign-in.
+/// The result of a sign-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedIn {
+pub struct SignInResult {
     pub user: UserView,
-    /// Whether it was the first one.
+    /// Whether this was the first sign-in, which created the user.
     pub created: bool,
 }
 
-/// By what somebody signs in; its texts are sound.
+/// A validated identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity<'a> {
     pub(crate) issuer: &'a str,
     pub(crate) subject: &'a str,
 }
 
-/// A sign-in whose texts are sound.
+/// The validated claims of a sign-in.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims<'a> {
     pub(crate) identity: Identity<'a>,
@@ -128,17 +144,17 @@ pub(crate) struct Claims<'a> {
     pub(crate) roles: Vec<Role>,
 }
 
-/// A text of a caller's, and how many characters it may have.
+/// A text field of requests, with its maximum length in characters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     name: &'static str,
-    most: usize,
+    max: usize,
 }
 
 impl UserState {
     const ALL: [Self; 3] = [Self::Active, Self::Banned, Self::Erased];
 
-    /// As it is stored.
+    /// Returns the word that is stored and sent.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Active => "ACTIVE",
@@ -147,7 +163,7 @@ impl UserState {
         }
     }
 
-    pub(crate) fn of_word(word: &str) -> Option<Self> {
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
     }
 }
@@ -163,12 +179,12 @@ impl Role {
         }
     }
 
-    /// As they are stored with the user.
+    /// Encodes roles as they are stored.
     pub(crate) fn join(roles: &[Self]) -> String {
         roles.iter().map(|role| role.word()).collect::<Vec<_>>().join(",")
     }
 
-    /// The reverse. A word that only a newer program knows gives no right here.
+    /// Decodes stored roles. Ignores unknown words, which a newer version may have written.
     pub(crate) fn split(text: &str) -> Vec<Self> {
         let known = |word: &str| Self::ALL.into_iter().find(|role| role.word() == word);
         text.split(',').filter_map(known).collect()
@@ -176,13 +192,13 @@ impl Role {
 }
 
 impl<'a> Identity<'a> {
-    pub(crate) fn checked(issuer: &'a str, subject: &'a str) -> Result<Self, Error> {
+    pub(crate) fn validate(issuer: &'a str, subject: &'a str) -> Result<Self, Error> {
         Ok(Self { issuer: ISSUER.check(issuer)?, subject: SUBJECT.check(subject)? })
     }
 
-    /// What stands for it as a key.
+    /// Returns the hash that is the identity's key in the database.
     pub(crate) fn hash(&self) -> [u8; 32] {
-        // With the length in front, no end of an issuer passes for the beginning of a subject.
+        // The length prefix makes the hash unambiguous: ("ab", "c") and ("a", "bc") differ.
         let length = (self.issuer.len() as u64).to_be_bytes();
         Sha256::new()
             .chain_update(length)
@@ -194,9 +210,9 @@ impl<'a> Identity<'a> {
 }
 
 impl<'a> Claims<'a> {
-    pub(crate) fn checked(sign_in: &'a SignIn) -> Result<Self, Error> {
-        let identity = Identity::checked(&sign_in.issuer, &sign_in.subject)?;
-        // Providers send an empty name for somebody who has none, who is to get in all the same.
+    pub(crate) fn validate(sign_in: &'a SignIn) -> Result<Self, Error> {
+        let identity = Identity::validate(&sign_in.issuer, &sign_in.subject)?;
+        // Some providers send an empty name for users who have none. That must not refuse the sign-in.
         let name = sign_in.display_name.as_deref().filter(|name| !name.trim().is_empty());
         let mut roles = sign_in.roles.clone();
         if roles.is_empty() {
@@ -207,7 +223,7 @@ impl<'a> Claims<'a> {
         Ok(Self { identity, display_name: name.map(|name| DISPLAY_NAME.check(name)).transpose()?, roles })
     }
 
-    /// Whether the user is stored with another name or other roles than these.
+    /// Returns whether the stored name or roles differ from these claims.
     pub(crate) fn differ_from(&self, user: &UserView) -> bool {
         self.roles != user.roles
             || self.display_name.is_some_and(|name| user.display_name.as_deref() != Some(name))
@@ -217,16 +233,23 @@ impl<'a> Claims<'a> {
 impl Field {
     pub(crate) fn check(self, text: &str) -> Result<&str, Error> {
         let invalid = |rule| Err(Error::Invalid { field: self.name, rule });
-        if text.is_empty() || text.chars().count() > self.most {
-            return invalid(format!("must have 1 to {} characters", self.most));
+        if text.is_empty() || text.chars().count() > self.max {
+            return invalid(format!("must have 1 to {} characters", self.max));
         }
         if text.chars().any(char::is_control) {
-            return invalid("must not hold control characters".to_owned());
+            return invalid("must not contain control characters".to_owned());
         }
         Ok(text)
     }
 
-    /// Also refuses spaces around the text: for MySQL two texts are equal that differ in nothing but spaces at the end.
+    /// Allows line breaks and tabs.
+    pub(crate) fn check_lines(self, text: &str) -> Result<&str, Error> {
+        let text = text.trim();
+        self.check(&text.replace(['\n', '\r', '\t'], " "))?;
+        Ok(text)
+    }
+
+    /// Also refuses leading and trailing spaces: MySQL ignores trailing spaces when it compares texts.
     pub(crate) fn check_name(self, text: &str) -> Result<&str, Error> {
         if text.trim() != text {
             let rule = "must not begin or end with a space".to_owned();
@@ -241,19 +264,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_and_states_are_read_as_they_are_written() {
+    fn roles_and_states_round_trip() {
         assert_eq!(Role::split(&Role::join(&Role::ALL)), Role::ALL);
         assert_eq!(Role::join(&[]), "");
         assert_eq!(Role::split(""), []);
         assert_eq!(Role::split("player,emperor"), [Role::Player]);
         for state in UserState::ALL {
-            assert_eq!(UserState::of_word(state.word()), Some(state));
+            assert_eq!(UserState::from_word(state.word()), Some(state));
         }
-        assert_eq!(UserState::of_word("active"), None);
+        assert_eq!(UserState::from_word("active"), None);
     }
 
     #[test]
-    fn identities_that_read_alike_are_not_taken_for_each_other() {
+    fn similar_identities_have_different_hashes() {
         let hash = |issuer, subject| Identity { issuer, subject }.hash();
         assert_eq!(hash("ab", "c"), hash("ab", "c"));
         assert_ne!(hash("ab", "c"), hash("a", "bc"));
@@ -262,10 +285,10 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_its_limit_in_characters() {
-        for field in [ISSUER, SUBJECT, DISPLAY_NAME, ACCOUNT_NAME, REASON, ACTOR] {
-            assert!(field.check(&"ä".repeat(field.most)).is_ok());
-            for wrong in ["", "a\nb", "\u{0}", &"a".repeat(field.most + 1)] {
+    fn text_limits_count_characters() {
+        for field in [ISSUER, SUBJECT, DISPLAY_NAME, ACCOUNT_NAME, REASON, NOTE, ACTOR] {
+            assert!(field.check(&"ä".repeat(field.max)).is_ok());
+            for wrong in ["", "a\nb", "\u{0}", &"a".repeat(field.max + 1)] {
                 let error = field.check(wrong).unwrap_err();
                 assert!(matches!(error, Error::Invalid { field: name, .. } if name == field.name));
             }
@@ -278,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_brought_into_one_form() {
+    fn claims_are_normalised() {
         let with = |roles: &[Role], name: Option<&str>| SignIn {
             issuer: "i".to_owned(),
             subject: "s".to_owned(),
@@ -286,9 +309,9 @@ mod tests {
             roles: roles.to_vec(),
         };
         let sign_in = with(&[Role::Service, Role::Player, Role::Service], Some(" "));
-        let claims = Claims::checked(&sign_in).unwrap();
+        let claims = Claims::validate(&sign_in).unwrap();
         assert_eq!((claims.roles, claims.display_name), (vec![Role::Player, Role::Service], None));
-        let nothing = with(&[], None);
-        assert_eq!(Claims::checked(&nothing).unwrap().roles, [Role::Player]);
+        let empty = with(&[], None);
+        assert_eq!(Claims::validate(&empty).unwrap().roles, [Role::Player]);
     }
 }

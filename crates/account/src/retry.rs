@@ -1,11 +1,11 @@
-//! Trying again what met somebody else's transaction.
+//! Retries of conflicting transactions.
 
 use crate::Error;
 
-/// Runs the attempt until it does not meet another one, or attempts are used up; then its last error is returned.
-pub(crate) async fn retrying<T, F>(attempt: impl FnMut() -> F) -> Result<T, Error>
+/// Runs `attempt` again while it fails with a conflict. Returns the last error when the attempts are used up.
+pub(crate) async fn retry_conflicts<T, F>(attempt: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    db::retrying(Error::is_conflict, attempt).await
+    db::retry_conflicts(Error::is_conflict, attempt).await
 }

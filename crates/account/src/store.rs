@@ -1,6 +1,7 @@
-//! The SQL of the tables.
+//! The SQL of users, identities and accounts.
 
 mod audit;
+mod notes;
 mod search;
 
 use base::Timestamp;
@@ -12,7 +13,8 @@ use crate::model::{Claims, Identity};
 use crate::{Account, AccountId, Role, UserId, UserState, UserView};
 
 pub(crate) use self::audit::{audit, insert_audit};
-pub(crate) use self::search::{find, linked_identities};
+pub(crate) use self::notes::{insert_note, notes};
+pub(crate) use self::search::{find, find_by_account, find_by_prefix, linked_identities, newest};
 
 db::row! {
     struct UserRow {
@@ -26,7 +28,7 @@ db::row! {
 }
 
 db::row! {
-    /// A user with one of their accounts. A user without any has one such row.
+    /// A user joined with one of its accounts. A user without accounts has one such row.
     struct UserAndAccountRow {
         user_id: Vec<u8>,
         state: String,
@@ -49,24 +51,24 @@ db::row! {
     }
 }
 
-/// What can be asked: a transaction, or a connection outside of any.
-pub(crate) trait Ask: Send {
+/// A source of rows: a transaction or a plain connection.
+pub(crate) trait Queryable: Send {
     fn raw(&mut self) -> Raw<'_>;
 }
 
-impl Ask for Tx {
+impl Queryable for Tx {
     fn raw(&mut self) -> Raw<'_> {
         Self::raw(self)
     }
 }
 
-impl Ask for Conn {
+impl Queryable for Conn {
     fn raw(&mut self) -> Raw<'_> {
         Self::raw(self)
     }
 }
 
-pub(crate) async fn user(from: &mut impl Ask, user: UserId) -> Result<Option<UserView>, Error> {
+pub(crate) async fn user(from: &mut impl Queryable, user: UserId) -> Result<Option<UserView>, Error> {
     const READ: &str =
         "SELECT user_id, state, display_name, roles, ban_reason, created_at FROM users WHERE user_id = ?";
     let row: Option<UserRow> = on!(from, raw => {
@@ -75,8 +77,12 @@ pub(crate) async fn user(from: &mut impl Ask, user: UserId) -> Result<Option<Use
     row.map(user_of).transpose()
 }
 
-/// Users who are not erased: behind an id, in the order of ids.
-pub(crate) async fn ids_after(from: &mut impl Ask, after: Uuid, limit: u32) -> Result<Vec<UserId>, Error> {
+/// Returns users who are not erased and have an id greater than `after`, ordered by id.
+pub(crate) async fn ids_after(
+    from: &mut impl Queryable,
+    after: Uuid,
+    limit: u32,
+) -> Result<Vec<UserId>, Error> {
     const READ: &str = "SELECT user_id FROM users WHERE user_id > ? AND state <> ? ORDER BY user_id LIMIT ?";
     let rows: Vec<(Vec<u8>,)> = on!(from, raw => {
         let query = sqlx::query_as(READ).bind(key(&after)).bind(UserState::Erased.word());
@@ -85,8 +91,11 @@ pub(crate) async fn ids_after(from: &mut impl Ask, after: Uuid, limit: u32) -> R
     rows.iter().map(|(id,)| Ok(UserId::from_uuid(uuid(id)?))).collect()
 }
 
-/// Those of these users who exist and are not erased.
-pub(crate) async fn known(from: &mut impl Ask, users: &[UserId]) -> Result<Vec<UserId>, Error> {
+/// Returns the given users who exist and are not erased.
+pub(crate) async fn filter_existing(
+    from: &mut impl Queryable,
+    users: &[UserId],
+) -> Result<Vec<UserId>, Error> {
     const READ: &str = "SELECT user_id FROM users WHERE state <> ? AND user_id IN ({list})";
     if users.is_empty() {
         return Ok(Vec::new());
@@ -101,7 +110,7 @@ pub(crate) async fn known(from: &mut impl Ask, users: &[UserId]) -> Result<Vec<U
 }
 
 pub(crate) async fn user_of_identity(
-    from: &mut impl Ask,
+    from: &mut impl Queryable,
     identity: &Identity<'_>,
 ) -> Result<Option<UserView>, Error> {
     const READ: &str = "SELECT users.user_id, state, display_name, roles, ban_reason, created_at
@@ -112,9 +121,9 @@ pub(crate) async fn user_of_identity(
     row.map(user_of).transpose()
 }
 
-/// The user of an identity together with their accounts, the oldest first.
+/// Returns the user of an identity with its accounts, oldest first.
 pub(crate) async fn user_and_accounts(
-    from: &mut impl Ask,
+    from: &mut impl Queryable,
     identity: &Identity<'_>,
 ) -> Result<Option<(UserView, Vec<Account>)>, Error> {
     const READ: &str = "SELECT users.user_id, state, display_name, roles, ban_reason, users.created_at,
@@ -128,7 +137,7 @@ pub(crate) async fn user_and_accounts(
     let mut user = None;
     let mut accounts = Vec::new();
     for row in rows {
-        // An erased user has none.
+        // A user without accounts has NULL here.
         if let (Some(account_id), Some(name), Some(created_at)) =
             (row.account_id, row.name, row.account_created_at)
         {
@@ -168,7 +177,7 @@ pub(crate) async fn insert_user(tx: &mut Tx, user: UserId, claims: &Claims<'_>) 
     Ok(())
 }
 
-/// Writes what the claims say, unless the user is not active any more: a name must not come back after an erasure.
+/// Updates the name and roles of an active user. Returns false if the user is not active: a name must not return after an erasure.
 pub(crate) async fn update_user(tx: &mut Tx, user: UserId, claims: &Claims<'_>) -> Result<bool, Error> {
     const UPDATE: &str = "UPDATE users SET display_name = COALESCE(?, display_name), roles = ?
         WHERE user_id = ? AND state = ?";
@@ -201,10 +210,10 @@ pub(crate) async fn set_state(
             .await?
             .rows_affected()
     });
-    one(changed)
+    require_one(changed)
 }
 
-/// Fails with [`Error::Duplicate`] if the identity belongs to anybody.
+/// Inserts an identity. Fails with [`Error::Duplicate`] if it belongs to any user.
 pub(crate) async fn insert_identity(tx: &mut Tx, user: UserId, identity: &Identity<'_>) -> Result<(), Error> {
     let now = tx.dialect().now();
     let text = format!(
@@ -223,8 +232,8 @@ pub(crate) async fn insert_identity(tx: &mut Tx, user: UserId, identity: &Identi
     Ok(())
 }
 
-/// The hashes of all identities of a user.
-pub(crate) async fn identities(from: &mut impl Ask, user: UserId) -> Result<Vec<Vec<u8>>, Error> {
+/// Returns the hashes of all identities of a user.
+pub(crate) async fn identities(from: &mut impl Queryable, user: UserId) -> Result<Vec<Vec<u8>>, Error> {
     const READ: &str = "SELECT identity_hash FROM identities WHERE user_id = ?";
     Ok(on!(from, raw => sqlx::query_scalar(READ).bind(key(user.as_uuid())).fetch_all(raw).await?))
 }
@@ -232,13 +241,13 @@ pub(crate) async fn identities(from: &mut impl Ask, user: UserId) -> Result<Vec<
 pub(crate) async fn delete_identity(tx: &mut Tx, user: UserId, identity: &Identity<'_>) -> Result<(), Error> {
     const DELETE: &str = "DELETE FROM identities WHERE identity_hash = ? AND user_id = ?";
     let hash = identity.hash();
-    let gone = on!(tx, raw => {
+    let deleted = on!(tx, raw => {
         sqlx::query(DELETE).bind(&hash[..]).bind(key(user.as_uuid())).execute(raw).await?.rows_affected()
     });
-    one(gone)
+    require_one(deleted)
 }
 
-/// Fails with [`Error::Duplicate`] if the user has an account of this name.
+/// Inserts an account. Fails with [`Error::Duplicate`] if the user has one with this name.
 pub(crate) async fn insert_account(
     tx: &mut Tx,
     user: UserId,
@@ -259,8 +268,8 @@ pub(crate) async fn insert_account(
     Ok(())
 }
 
-/// The accounts of a user, the oldest first.
-pub(crate) async fn accounts(from: &mut impl Ask, user: UserId) -> Result<Vec<Account>, Error> {
+/// Returns the accounts of a user, oldest first.
+pub(crate) async fn accounts(from: &mut impl Queryable, user: UserId) -> Result<Vec<Account>, Error> {
     const READ: &str = "SELECT user_id, account_id, name, created_at FROM accounts
         WHERE user_id = ? ORDER BY created_at, account_id";
     let rows: Vec<AccountRow> =
@@ -269,7 +278,7 @@ pub(crate) async fn accounts(from: &mut impl Ask, user: UserId) -> Result<Vec<Ac
 }
 
 pub(crate) async fn account_of_name(
-    from: &mut impl Ask,
+    from: &mut impl Queryable,
     user: UserId,
     name: &str,
 ) -> Result<Option<Account>, Error> {
@@ -281,11 +290,11 @@ pub(crate) async fn account_of_name(
     row.map(account_of).transpose()
 }
 
-/// Whether the account (the second) is the user's (the first). Those of an erased user are gone.
+/// The condition that an account belongs to a user. Parameters: user id, account id. An erased user has no accounts.
 pub(crate) const HAS_ACCOUNT: &str = "EXISTS (SELECT 1 FROM accounts WHERE user_id = ? AND account_id = ?)";
 
 pub(crate) async fn has_account(
-    from: &mut impl Ask,
+    from: &mut impl Queryable,
     user: UserId,
     account: AccountId,
 ) -> Result<bool, Error> {
@@ -300,10 +309,13 @@ pub(crate) async fn has_account(
     Ok(found != 0)
 }
 
-/// Removes everything personal. The row stays as a tombstone.
+/// Removes all personal data. The row of the user remains as a tombstone.
 pub(crate) async fn erase(tx: &mut Tx, user: UserId) -> Result<(), Error> {
-    const DELETE: [&str; 2] =
-        ["DELETE FROM identities WHERE user_id = ?", "DELETE FROM accounts WHERE user_id = ?"];
+    const DELETE: [&str; 3] = [
+        "DELETE FROM identities WHERE user_id = ?",
+        "DELETE FROM accounts WHERE user_id = ?",
+        "DELETE FROM user_notes WHERE user_id = ?",
+    ];
     const CLEAR: &str =
         "UPDATE users SET state = ?, display_name = NULL, ban_reason = NULL, roles = '' WHERE user_id = ?";
     for text in DELETE {
@@ -317,14 +329,14 @@ pub(crate) async fn erase(tx: &mut Tx, user: UserId) -> Result<(), Error> {
             .await?
             .rows_affected()
     });
-    one(changed)
+    require_one(changed)
 }
 
 fn user_of(row: UserRow) -> Result<UserView, Error> {
-    let known = UserState::of_word(&row.state);
+    let known = UserState::from_word(&row.state);
     Ok(UserView {
         id: UserId::from_uuid(uuid(&row.user_id)?),
-        state: known.ok_or_else(|| unreadable(format!("{:?} is no state of a user", row.state)))?,
+        state: known.ok_or_else(|| unreadable(format!("{:?} is not a user state", row.state)))?,
         display_name: row.display_name,
         roles: Role::split(&row.roles),
         ban_reason: row.ban_reason,
@@ -353,7 +365,7 @@ fn unreadable(what: String) -> Error {
     sqlx::Error::Decode(what.into()).into()
 }
 
-/// A row that was read under the user's lock must still be there.
-fn one(rows: u64) -> Result<(), Error> {
+/// Fails unless one row was changed: it was read under the user's lock, so it must still exist.
+fn require_one(rows: u64) -> Result<(), Error> {
     if rows == 1 { Ok(()) } else { Err(Error::Statement(sqlx::Error::RowNotFound)) }
 }

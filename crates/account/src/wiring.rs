@@ -1,18 +1,23 @@
-//! The wiring of accounts.
+//! Wires accounts into the process.
 
 use bus::EventKind;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
-use service::{Context, Dependency, Need, OpenError, Opened, OperatorRoute, Role, RouteMethod, Service};
+use screens::{Step, Subject};
+use service::{
+    Context, Dependency, Need, OpenError, OperatorRoute, Provided, Role, RouteMethod, Screen, Service,
+    ServiceParts, StatusError,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
+use crate::console::PlayerConsole;
 use crate::http::Api;
-use crate::{Accounts, MIGRATIONS, events, operator, routes};
+use crate::{Accounts, MIGRATIONS, admin, console, events, routes};
 
-/// To sign users in, link identities and make accounts.
+/// The right to sign users in, link identities and create accounts.
 pub const RIGHT: Right = Right::new("accounts");
 
 /// Accounts as a service. Provides [`Accounts`].
@@ -37,9 +42,9 @@ impl Service for Wiring {
     }
 
     fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
-        let of_operators = ["ban", "unban", "erase"];
-        of_operators
-            .map(|what| (RouteMethod::Post, format!("/internal/v1/users/{{user_id}}/{what}")))
+        let operations = ["ban", "unban", "erase"];
+        operations
+            .map(|operation| (RouteMethod::Post, format!("/internal/v1/users/{{user_id}}/{operation}")))
             .to_vec()
     }
 
@@ -52,30 +57,51 @@ impl Service for Wiring {
             Need::essential(
                 Role::Gateway,
                 Dependency::Sql,
-                "Users cannot be found, so nearly every request is answered with 503; players who were seen in the last minute still \
+                "Users cannot be looked up, so nearly every request gets 503; players seen in the last minute can still \
                  queue for matches, and open streams stay open.",
             ),
             Need::essential(
                 Role::ServiceApi,
                 Dependency::Sql,
-                "Nothing can be granted, sent or read: requests are answered with 503 and can be repeated.",
+                "Nothing can be granted, sent or read: requests get 503 and can be retried.",
             ),
         ]
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        operator::operator_routes()
+        admin::operator_routes()
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn steps<'a>(
+        &'a self,
+        provided: &'a Provided,
+        subject: &'a Subject,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async move {
+            match provided.find::<Accounts>() {
+                Some(accounts) => accounts.steps(subject, limit).await,
+                None => Ok(Vec::new()),
+            }
+        }
+        .boxed()
+    }
+
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         async { open(context) }.boxed_local()
     }
 }
 
-fn open(context: &Context) -> Result<Opened, OpenError> {
+fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let stores = &context.stores;
     let accounts =
         Accounts::new(stores.db.clone(), stores.locks.clone(), context.get()?, context.clock.clone());
     context.provide(accounts.clone())?;
-    Ok(Opened { service_api: routes(accounts), ..Opened::default() })
+    let (services, provided) = (context.services, context.provided.clone());
+    context.provide(PlayerConsole { accounts: accounts.clone(), services, provided })?;
+    Ok(ServiceParts { service_api: routes(accounts), ..ServiceParts::default() })
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// How long to wait before attempt `n + 1`.
+/// Computes how long to wait before the next attempt.
 ///
-/// The wait is drawn from the upper half of `min · 2ⁿ` (capped at `max`): half of it is certain, so that a retry is never
-/// immediate, and half is random, so that a crowd that failed together does not return together.
+/// The wait is between 50 % and 100 % of `min · 2ⁿ`, capped at `max`. The fixed half keeps a retry from being immediate. The
+/// random half spreads the retries of clients that failed at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     pub min: Duration,
@@ -17,13 +17,13 @@ impl Backoff {
         Self { min, max }
     }
 
-    /// The wait after `failures` failures in a row (the first failure is 1).
+    /// Returns the wait after `failures` consecutive failures (1 for the first one).
     pub fn after(&self, failures: u32) -> Duration {
-        self.after_with(failures, fastrand::f64())
+        self.after_with_jitter(failures, fastrand::f64())
     }
 
-    /// As [`after`](Self::after), with the randomness (0 to 1) given.
-    pub fn after_with(&self, failures: u32, jitter: f64) -> Duration {
+    /// As [`after`](Self::after), with the random part (0 to 1) as an argument.
+    pub fn after_with_jitter(&self, failures: u32, jitter: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         let full = self.min.saturating_mul(1 << doublings).min(self.max);
         full.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
@@ -40,22 +40,22 @@ mod tests {
 
     #[test]
     fn doubles_until_the_cap() {
-        let full = |n| POLICY.after_with(n, 1.0).as_millis();
+        let full = |n| POLICY.after_with_jitter(n, 1.0).as_millis();
         assert_eq!(
             [full(1), full(2), full(3), full(7), full(8), full(u32::MAX)],
             [100, 200, 400, 6400, 10_000, 10_000]
         );
-        assert_eq!(POLICY.after_with(1, 0.0).as_millis(), 50, "and at least half of it");
+        assert_eq!(POLICY.after_with_jitter(1, 0.0).as_millis(), 50, "at least half of the full wait");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
-        fn at_least_half_is_waited(failures in 1_u32.., jitter in 0.0..=1.0) {
-            let full = POLICY.after_with(failures, 1.0);
-            prop_assert_eq!(POLICY.after_with(failures, 0.0), full / 2);
-            for wait in [POLICY.after_with(failures, jitter), POLICY.after(failures)] {
+        fn wait_is_at_least_half_of_the_full_wait(failures in 1_u32.., jitter in 0.0..=1.0) {
+            let full = POLICY.after_with_jitter(failures, 1.0);
+            prop_assert_eq!(POLICY.after_with_jitter(failures, 0.0), full / 2);
+            for wait in [POLICY.after_with_jitter(failures, jitter), POLICY.after(failures)] {
                 prop_assert!(full / 2 <= wait && wait <= full, "{:?} of {:?}", wait, full);
             }
         }

@@ -1,7 +1,7 @@
 //! Time as a parameter.
 //!
-//! A [`Clock`] is for what this process decides alone. Leases and lifetimes that several processes compare use the clock of
-//! the store they live in.
+//! A [`Clock`] serves decisions that concern this process alone. Leases and lifetimes that several processes compare use the
+//! clock of the store that holds them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,12 +13,12 @@ use jiff::SignedDuration;
 use jiff::civil::{DateTime, Time, datetime};
 
 const EPOCH: DateTime = datetime(1970, 1, 1, 0, 0, 0, 0);
-/// The first time that RFC 3339 can write. The last one is the end of the calendar.
+/// The earliest time that RFC 3339 can express. The latest one is the end of the calendar.
 const FIRST: DateTime = datetime(0, 1, 1, 0, 0, 0, 0);
-/// The shape of a date and time of day in RFC 3339.
+/// The format of a date and time of day in RFC 3339.
 const LOCAL: &str = "0000-00-00T00:00:00";
 
-/// Milliseconds since the Unix epoch: the form in which every store keeps time.
+/// Milliseconds since the Unix epoch, the representation of time in every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -31,20 +31,20 @@ impl Timestamp {
         self.0
     }
 
-    /// Writes the time as RFC 3339, in UTC with milliseconds: `2026-03-01T12:00:00.000Z`. Times outside of the years 0 to 9999,
-    /// which RFC 3339 cannot write, become the nearest one that it can.
+    /// Formats the time as RFC 3339, in UTC with milliseconds: `2026-03-01T12:00:00.000Z`. RFC 3339 has the years 0 to 9999 only;
+    /// times outside become the nearest one inside.
     pub fn to_rfc3339(self) -> String {
         let since_epoch = SignedDuration::from_millis(self.0);
         let time = EPOCH.saturating_add(since_epoch).max(FIRST);
         format!("{time:.3}Z")
     }
 
-    /// So much later.
+    /// Returns the time `duration` later. Saturates.
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration.as_millis().try_into().unwrap_or(i64::MAX)))
     }
 
-    /// How far this is from `other`, in whichever direction.
+    /// Returns the absolute difference between two times.
     pub const fn distance(self, other: Self) -> Duration {
         Duration::from_millis(self.0.abs_diff(other.0))
     }
@@ -53,55 +53,55 @@ impl Timestamp {
 /// The text is not a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a time: expected one such as 2026-03-01T12:00:00.000Z or 2026-03-01T13:00:00+01:00")]
-pub struct NotATime;
+pub struct InvalidTime;
 
-/// Reads RFC 3339, with any offset. Digits finer than a millisecond are cut off.
+/// Parses RFC 3339 with any offset. Truncates digits beyond milliseconds.
 impl FromStr for Timestamp {
-    type Err = NotATime;
+    type Err = InvalidTime;
 
-    fn from_str(text: &str) -> Result<Self, NotATime> {
-        let (local, rest) = text.split_at_checked(LOCAL.len()).ok_or(NotATime)?;
+    fn from_str(text: &str) -> Result<Self, InvalidTime> {
+        let (local, rest) = text.split_at_checked(LOCAL.len()).ok_or(InvalidTime)?;
         let (millis, offset) = match rest.strip_prefix('.') {
             None => (0, rest),
             Some(rest) => {
-                let (digits, offset) = rest.split_at(rest.find(['Z', 'z', '+', '-']).ok_or(NotATime)?);
+                let (digits, offset) = rest.split_at(rest.find(['Z', 'z', '+', '-']).ok_or(InvalidTime)?);
                 let is_number = !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit());
                 let millis = format!("{digits:0<3.3}").parse().ok().filter(|_| is_number);
-                (millis.ok_or(NotATime)?, offset)
+                (millis.ok_or(InvalidTime)?, offset)
             }
         };
-        let offset = match offset.split_at_checked(1).ok_or(NotATime)? {
+        let offset = match offset.split_at_checked(1).ok_or(InvalidTime)? {
             ("Z" | "z", "") => SignedDuration::ZERO,
             ("+", offset) => distance_from_utc(offset)?,
             ("-", offset) => -distance_from_utc(offset)?,
-            _ => return Err(NotATime),
+            _ => return Err(InvalidTime),
         };
-        // The calendar takes a leap second for the second before it; here it counts as the second after it.
+        // The calendar maps a leap second to the second before it. Map it to the second after it instead.
         let leap = SignedDuration::from_secs(local.ends_with(":60").into());
-        let local: DateTime = shaped(local, LOCAL)?;
+        let local: DateTime = parse_format(local, LOCAL)?;
         let since_epoch = local.duration_since(EPOCH) - offset + leap + SignedDuration::from_millis(millis);
-        since_epoch.as_millis().try_into().map(Self).map_err(|_| NotATime)
+        since_epoch.as_millis().try_into().map(Self).map_err(|_| InvalidTime)
     }
 }
 
-/// Reads the hours and minutes of an offset: less than a day, hence written as a time of day.
-fn distance_from_utc(text: &str) -> Result<SignedDuration, NotATime> {
-    Ok(shaped::<Time>(text, "00:00")?.duration_since(Time::midnight()))
+/// Parses the hours and minutes of an offset. An offset is less than a day, so it has the form of a time of day.
+fn distance_from_utc(text: &str) -> Result<SignedDuration, InvalidTime> {
+    Ok(parse_format::<Time>(text, "00:00")?.duration_since(Time::midnight()))
 }
 
-/// Parses a text whose digits are where `shape` has a zero. The calendar also reads other forms of ISO 8601 (no separators, a
-/// zone in brackets), which are not RFC 3339.
-fn shaped<T: FromStr>(text: &str, shape: &str) -> Result<T, NotATime> {
-    let fits = |(found, wanted): (u8, u8)| match wanted {
-        b'0' => found.is_ascii_digit(),
-        b'T' => matches!(found, b'T' | b't' | b' '),
-        _ => found == wanted,
+/// Parses a text that has digits exactly where `format` has zeros. Without this check the calendar library also accepts other
+/// forms of ISO 8601 (no separators, a zone in brackets), which are not RFC 3339.
+fn parse_format<T: FromStr>(text: &str, format: &str) -> Result<T, InvalidTime> {
+    let matches_format = |(byte, expected): (u8, u8)| match expected {
+        b'0' => byte.is_ascii_digit(),
+        b'T' => matches!(byte, b'T' | b't' | b' '),
+        _ => byte == expected,
     };
-    let has_shape = text.len() == shape.len() && text.bytes().zip(shape.bytes()).all(fits);
-    text.parse().ok().filter(|_| has_shape).ok_or(NotATime)
+    let has_format = text.len() == format.len() && text.bytes().zip(format.bytes()).all(matches_format);
+    text.parse().ok().filter(|_| has_format).ok_or(InvalidTime)
 }
 
-/// Tells the time. Clones of a manual clock move together.
+/// The source of the current time. Clones of a manual clock share their time.
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -116,7 +116,7 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// A clock that stands still until it is moved.
+    /// Returns a clock that stands still until [`advance`](Self::advance).
     pub fn manual(start: Timestamp) -> Self {
         Self(Source::Manual(Arc::new(AtomicI64::new(start.0))))
     }
@@ -124,7 +124,7 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::System => {
-                #[expect(clippy::disallowed_methods, reason = "the one place that asks the machine")]
+                #[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
                 let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Timestamp(since_epoch.as_millis().try_into().unwrap_or(i64::MAX))
             }
@@ -132,7 +132,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock on; the system clock moves by itself.
+    /// Advances a manual clock. Does nothing to the system clock.
     pub fn advance(&self, by: Duration) {
         if let Source::Manual(now) = &self.0 {
             now.fetch_add(by.as_millis().try_into().unwrap_or(i64::MAX), Ordering::SeqCst);
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told_and_with_its_clones() {
+    fn manual_clock_moves_only_on_advance_and_clones_share_it() {
         let clock = Clock::manual(Timestamp::from_millis(1_000));
         let other = clock.clone();
         other.advance(Duration::from_millis(5));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_rfc_3339() {
+    fn parses_rfc_3339() {
         let parse = |text: &str| text.parse::<Timestamp>().map(Timestamp::as_millis);
         for millis in [0, -1, 951_782_400_000, 1_709_251_199_007, 253_402_300_799_999] {
             assert_eq!(parse(&Timestamp(millis).to_rfc3339()), Ok(millis));
@@ -190,7 +190,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(millis), "{text}");
         }
-        for wrong in [
+        for invalid in [
             "",
             "now",
             "2026-03-01",
@@ -228,12 +228,12 @@ mod tests {
             "2026-03-01T12:00:00.ä5Z",
             "äääääääääääääää",
         ] {
-            assert_eq!(parse(wrong), Err(NotATime), "{wrong}");
+            assert_eq!(parse(invalid), Err(InvalidTime), "{invalid}");
         }
     }
 
     #[test]
-    fn times_are_written_as_rfc_3339() {
+    fn formats_as_rfc_3339() {
         for (millis, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (-1, "1969-12-31T23:59:59.999Z"),
@@ -256,19 +256,19 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
-        fn every_time_is_read_as_it_was_written(
+        fn every_time_round_trips(
             millis in -62_167_219_200_000..=253_402_300_799_999_i64,
             offset in -1439..=1439_i64,
         ) {
             let text = Timestamp(millis).to_rfc3339();
             prop_assert_eq!(text.parse(), Ok(Timestamp(millis)));
             let (sign, minutes) = if offset < 0 { ('-', -offset) } else { ('+', offset) };
-            let elsewhere = format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60);
-            prop_assert_eq!(text.replace('Z', &elsewhere).parse(), Ok(Timestamp(millis - offset * 60_000)));
+            let with_offset = format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+            prop_assert_eq!(text.replace('Z', &with_offset).parse(), Ok(Timestamp(millis - offset * 60_000)));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(
+        fn any_text_parses_or_fails_without_a_panic(
             text in "[1-8][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9]\\PC{0,9}(Z|[+-][0-2][0-9]:[0-6][0-9])?",
         ) {
             if let Ok(time) = text.parse::<Timestamp>() {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_clock_is_in_this_century() {
+    fn system_clock_is_in_this_century() {
         assert!(Clock::system().now() > Timestamp::from_millis(1_700_000_000_000));
     }
 }

@@ -1,9 +1,9 @@
-//! The error table: what can go wrong as a caller sees it, and how each protocol says so.
+//! The error table: the errors that callers see, and how each protocol expresses them.
 //!
-//! A crate's own error type says what happened; [`Code`] says what a caller can do about it. Handlers never choose a status:
-//! they map their error to a code, and this table does the rest.
+//! A crate's own error type describes what happened. [`Code`] describes what the caller can do about it. Handlers never choose a
+//! status: they map their error to a code, and this table maps the code to HTTP and gRPC.
 
-/// What a caller is told. One row of the table per variant.
+/// The error codes that callers see, one row of the table each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     InvalidArgument,
@@ -58,25 +58,23 @@ impl Code {
     const fn row(self) -> Row {
         let (http, grpc, slug, title) = match self {
             Self::InvalidArgument => (400, 3, "invalid-argument", "The request is not valid"),
-            Self::Unauthenticated => (401, 16, "unauthenticated", "Sign in first"),
+            Self::Unauthenticated => (401, 16, "unauthenticated", "Authentication required"),
             Self::PermissionDenied => (403, 7, "permission-denied", "Not allowed"),
             Self::NotFound => (404, 5, "not-found", "Not found"),
-            Self::MethodNotAllowed => (405, 12, "method-not-allowed", "Method not allowed here"),
+            Self::MethodNotAllowed => (405, 12, "method-not-allowed", "Method not allowed"),
             Self::SlowRequest => (408, 4, "request-timeout", "The request did not arrive in time"),
-            Self::Conflict => (409, 10, "conflict", "In conflict with the present state"),
-            Self::FailedPrecondition => (409, 9, "failed-precondition", "Too late for this"),
+            Self::Conflict => (409, 10, "conflict", "Conflict with the current state"),
+            Self::FailedPrecondition => (409, 9, "failed-precondition", "Not possible in the current state"),
             Self::TooLarge => (413, 8, "too-large", "The request is too large"),
             Self::UriTooLong => (414, 3, "uri-too-long", "The address is too long"),
-            Self::UnsupportedMediaType => {
-                (415, 3, "unsupported-media-type", "Not of a type that is read here")
-            }
+            Self::UnsupportedMediaType => (415, 3, "unsupported-media-type", "Unsupported media type"),
             Self::Unprocessable => (422, 9, "unprocessable", "The request contradicts an earlier one"),
             Self::UpgradeRequired => (426, 9, "upgrade-required", "This client is too old"),
             Self::RateLimited => (429, 8, "rate-limited", "Too many requests"),
-            Self::Internal => (500, 13, "internal", "Something went wrong here"),
-            Self::Unimplemented => (501, 12, "unimplemented", "Not available in this version"),
-            Self::Unavailable => (503, 14, "unavailable", "Not available at the moment"),
-            Self::Timeout => (504, 4, "timeout", "Took too long"),
+            Self::Internal => (500, 13, "internal", "Internal error"),
+            Self::Unimplemented => (501, 12, "unimplemented", "Not implemented"),
+            Self::Unavailable => (503, 14, "unavailable", "Temporarily unavailable"),
+            Self::Timeout => (504, 4, "timeout", "Timed out"),
         };
         Row { http, grpc, slug, title }
     }
@@ -89,7 +87,7 @@ impl Code {
         self.row().grpc
     }
 
-    /// The stable `type` of the problem document, a URN so that it promises no page.
+    /// Returns the stable `type` of the problem document. It is a URN because there is no page behind it.
     pub fn problem_type(self) -> String {
         Self::problem_type_of(self.row().slug)
     }
@@ -104,19 +102,19 @@ impl Code {
     }
 }
 
-/// An error that says what a caller is told of it.
+/// An error that maps to a [`Code`].
 pub trait Coded: std::error::Error {
     fn code(&self) -> Code;
 
-    /// Whether the same may work later without anybody changing anything.
-    fn is_passing(&self) -> bool {
+    /// Returns whether a retry may succeed without any other change.
+    fn is_transient(&self) -> bool {
         matches!(self.code(), Code::Unavailable | Code::Timeout)
     }
 }
 
-/// An error with its causes, in one line. For logs and operators, never for callers.
+/// Formats an error with its causes in one line. For logs and operators, never for callers.
 ///
-/// Many errors repeat the text of their cause: what was said already is not said again.
+/// Many errors include the text of their cause. A cause that the line already contains is left out.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     for cause in std::iter::successors(error.source(), |error| error.source()) {
@@ -135,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_says_everything_once() {
+    fn chain_contains_each_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Layer(&'static str, #[source] Option<Box<Layer>>);
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_a_row_of_its_own() {
+    fn every_code_has_its_own_row() {
         let types: HashSet<_> = Code::ALL.map(Code::problem_type).into();
         assert_eq!(types.len(), Code::ALL.len());
         for code in Code::ALL {

@@ -1,53 +1,62 @@
-//! What a check of a store found, for `playhouse doctor`.
+//! The results of checks of stores and services, for `playhouse doctor` and `/status`.
 
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Good,
-    /// Works, and endangers something.
+    /// Works, but at a risk.
     Warning,
     /// Does not work, or loses data.
     Failure,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub verdict: Verdict,
     pub what: String,
-    /// What to do about it.
+    /// What the operator can do about it.
     pub advice: Option<String>,
+    /// The path of the console's screen that shows it. None for the first screen of the service that reports it.
+    pub screen: Option<&'static str>,
 }
 
 impl Finding {
     pub fn good(what: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Good, what: what.into(), advice: None }
+        Self { verdict: Verdict::Good, what: what.into(), advice: None, screen: None }
     }
 
     pub fn warning(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Warning, what: what.into(), advice: Some(advice.into()) }
+        Self { verdict: Verdict::Warning, what: what.into(), advice: Some(advice.into()), screen: None }
     }
 
     pub fn failure(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Failure, what: what.into(), advice: Some(advice.into()) }
+        Self { verdict: Verdict::Failure, what: what.into(), advice: Some(advice.into()), screen: None }
     }
 
-    /// Good where the condition holds, else as `otherwise` says.
-    pub fn when(holds: bool, good: impl Into<String>, otherwise: impl FnOnce() -> Self) -> Self {
+    /// Names the console's screen that shows it.
+    pub const fn on_screen(mut self, path: &'static str) -> Self {
+        self.screen = Some(path);
+        self
+    }
+
+    /// Returns a good finding if the condition holds, and `otherwise` if not.
+    pub fn check(holds: bool, good: impl Into<String>, otherwise: impl FnOnce() -> Self) -> Self {
         if holds { Self::good(good) } else { otherwise() }
     }
 
-    /// How far a store's clock is from ours. Leases are compared by the store's clock, certificates and tokens by ours.
+    /// Judges the difference between a store's clock and ours. Leases are compared by the store's clock, certificates and tokens by
+    /// ours.
     pub fn clock(difference: std::time::Duration) -> Self {
-        const TOLERATED: std::time::Duration = std::time::Duration::from_secs(2);
+        const TOLERANCE: std::time::Duration = std::time::Duration::from_secs(2);
         let what = format!("clock differs by {difference:.1?}");
-        Self::when(difference <= TOLERATED, what.clone(), || {
+        Self::check(difference <= TOLERANCE, what.clone(), || {
             Self::warning(what, "keep the clocks of all machines in step (NTP)")
         })
     }
 }
 
-/// The leading numbers of a version such as `10.11.6` or `v2.9.10-beta`, to be compared.
+/// Parses the major and minor number of a version such as `10.11.6` or `v2.9.10-beta`. Anything else counts as 0.
 pub fn version(text: &str) -> (u32, u32) {
     let mut numbers =
         text.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));

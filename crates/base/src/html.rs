@@ -1,7 +1,7 @@
-//! Texts in pages.
+//! HTML escaping.
 
-/// A text that means nothing to a browser, wherever in a page it stands.
-pub fn escaped(text: &str) -> String {
+/// Escapes a text for use in element content and in quoted attributes.
+pub fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gets_out_of_a_text_or_an_attribute() {
-        assert_eq!(escaped("<b a='1' c=\"2\">&ä"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;ä");
+    fn text_cannot_break_out_of_an_element_or_attribute() {
+        assert_eq!(escape("<b a='1' c=\"2\">&ä"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;ä");
     }
 }

@@ -1,14 +1,14 @@
 //! Typed ids.
 //!
-//! An id of ours is a UUID of version 7: it sorts by creation and needs no coordination. It tells when it was made, so it is
-//! never a secret: tokens and session ids are made elsewhere.
+//! An id is a version 7 UUID: ids sort by creation time and need no coordination. The creation time can be read from the id, so
+//! an id is never a secret. Tokens and session ids are generated elsewhere.
 
 use std::fmt;
 use std::str::FromStr;
 
 pub use uuid::Uuid;
 
-/// Declares an id type over a version 7 UUID, so that one kind of id is never passed for another.
+/// Declares an id type over a version 7 UUID, so that the compiler tells kinds of ids apart.
 #[macro_export]
 macro_rules! typed_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -17,7 +17,7 @@ macro_rules! typed_id {
         pub struct $name($crate::id::Uuid);
 
         impl $name {
-            /// A new id.
+            /// Generates a new id.
             pub fn generate() -> Self {
                 Self($crate::id::Uuid::now_v7())
             }
@@ -44,22 +44,22 @@ macro_rules! typed_id {
         }
 
         impl ::std::str::FromStr for $name {
-            type Err = $crate::id::Malformed;
+            type Err = $crate::id::InvalidId;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                $crate::id::Uuid::try_parse(text).map(Self).map_err(|_| $crate::id::Malformed)
+                $crate::id::Uuid::try_parse(text).map(Self).map_err(|_| $crate::id::InvalidId)
             }
         }
     };
 }
 
-/// An id that is made of something, a digest for example, and not of the time: a UUID of version 8.
+/// Returns a version 8 UUID over the given bytes, for ids that are derived from content (a digest) instead of the time.
 pub fn derived(bytes: [u8; 16]) -> Uuid {
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
 typed_id!(
-    /// One running process: who holds a lease, who wrote a log line.
+    /// One running process, as the holder of a lease or the writer of a log line.
     ProcessId
 );
 
@@ -71,9 +71,9 @@ typed_id!(
 /// The text is not an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an id: expected 32 hexadecimal digits in five groups")]
-pub struct Malformed;
+pub struct InvalidId;
 
-/// Follows one request through logs, answers and other services. Taken from the caller where it is sound.
+/// Identifies one request in logs, responses and calls to other services. The caller's own id is used if it is valid.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RequestId(String);
 
@@ -89,14 +89,14 @@ impl RequestId {
     }
 }
 
-/// Accepts what is safe to write into a log line and a header.
+/// Accepts only text that is safe in a log line and in a header.
 impl FromStr for RequestId {
-    type Err = Malformed;
+    type Err = InvalidId;
 
-    fn from_str(text: &str) -> Result<Self, Malformed> {
-        let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if text.is_empty() || text.len() > Self::MAX_LENGTH || !text.chars().all(sound) {
-            return Err(Malformed);
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if text.is_empty() || text.len() > Self::MAX_LENGTH || !text.chars().all(is_allowed) {
+            return Err(InvalidId);
         }
         Ok(Self(text.to_owned()))
     }
@@ -119,18 +119,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_sort_by_creation_and_survive_text() {
+    fn ids_sort_by_creation_and_round_trip_as_text() {
         let ids: Vec<ProcessId> = (0..100).map(|_| ProcessId::generate()).collect();
         assert!(ids.is_sorted());
         assert_eq!(ids[0].to_string().parse(), Ok(ids[0]));
-        assert_eq!("nonsense".parse::<ProcessId>(), Err(Malformed));
+        assert_eq!("nonsense".parse::<ProcessId>(), Err(InvalidId));
     }
 
     #[test]
-    fn a_request_id_cannot_smuggle_anything() {
+    fn request_id_cannot_inject_into_logs_or_headers() {
         assert!("0198-ab_C.d".parse::<RequestId>().is_ok());
         for bad in ["", "a b", "a\nlevel=error", "ä", &"x".repeat(65)] {
-            assert_eq!(bad.parse::<RequestId>(), Err(Malformed), "{bad:?}");
+            assert_eq!(bad.parse::<RequestId>(), Err(InvalidId), "{bad:?}");
         }
     }
 }

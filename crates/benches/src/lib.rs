@@ -1,9 +1,10 @@
-//! Benchmarks that run the product as it is shipped: `gateway`, `matchmaking` and `notify`. Here is what they share.
+//! The common part of the benchmarks that run the release build of the product: `console`, `gateway`, `matchmaking` and
+//! `notify`.
 //!
-//! `cargo xtask bench NAME` builds the product and runs one. Each starts servers of its own, measures a reference in the same run and
-//! reports by [`testkit::bench::Report`].
+//! `cargo xtask bench NAME` builds the product and runs one. Each benchmark starts its own servers, measures a reference in the same
+//! run and prints a [`testkit::bench::Report`].
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod usage;
 
@@ -11,11 +12,11 @@ use std::path::PathBuf;
 
 pub use usage::Usage;
 
-/// The configuration that the benchmarks of the gateway begin with: any ports, and no limit that refuses an address or a player.
+/// The basic configuration: free ports, and rate limits so high that no address or player is refused.
 pub const CONFIG: &str = r#"
 [listen]
 gateway = "127.0.0.1:0"
-internal = "127.0.0.1:0"
+service_api = "127.0.0.1:0"
 admin = "127.0.0.1:0"
 open_match = "127.0.0.1:0"
 trusted_proxies = ["127.0.0.1"]
@@ -33,10 +34,10 @@ write = "10000/s burst 1000000"
 stream = "10000/s burst 1000000"
 "#;
 
-/// The token of the operator that the configuration has.
+/// The operator's token, whose hash is in [`CONFIG`].
 pub const OPERATOR_TOKEN: &str = "ph_operator-for-benches-only";
 
-/// Returns where the product is, once `cargo build --release --package playhouse` has built it.
+/// Returns the path of the product. `cargo build --release --package playhouse` builds it.
 pub fn product() -> PathBuf {
-    testkit::target().join("release").join("playhouse")
+    testkit::target_dir().join("release").join("playhouse")
 }

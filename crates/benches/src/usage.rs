@@ -1,28 +1,28 @@
-//! What a process uses, by what Linux counts.
+//! The processor time and memory of a process, from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
-/// Linux counts processor time for programs in hundredths of a second.
+/// `/proc` counts processor time in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// Processor time, of the user and of the system.
+    /// Processor time, user and system.
     pub cpu: Duration,
     /// Resident memory in bytes.
     pub memory: u64,
 }
 
 impl Usage {
-    /// Reads what a process has used so far.
+    /// Reads the usage of a process.
     ///
     /// # Panics
     /// If the process has ended.
     pub fn of(pid: u32) -> Self {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        // The name of the program, in parentheses, may hold anything; after it come the state and then numbers.
+        // The program name in parentheses may contain anything. The state and numbers follow it.
         let (_, numbers) = stat.rsplit_once(')').unwrap();
         let times = numbers.split_whitespace().skip(11).take(2);
         let ticks: u32 = times.map(|ticks| ticks.parse::<u32>().unwrap()).sum();
@@ -49,7 +49,7 @@ mod tests {
         }
         let after = Usage::of(std::process::id());
         assert!(after.memory - before.memory >= 60 << 20, "{before:?} {after:?}");
-        // More threads than one may have worked, but not hundreds of them.
+        // Several threads may have worked, but not a hundred.
         assert!(after.cpu - before.cpu < 100 * began.elapsed(), "{before:?} {after:?}");
     }
 }

@@ -14,21 +14,21 @@ pub struct Config {
     pub url: BusUrl,
     /// How long one request may take, connecting included.
     pub timeout: Duration,
-    /// The name of the stream that keeps our events.
+    /// The name of the stream that stores our events.
     pub stream: String,
-    /// What the subjects of our events begin with.
+    /// The prefix of the subjects of our events.
     pub subjects: String,
-    /// How long an event is kept.
+    /// How long an event is stored.
     pub max_age: Duration,
-    /// On how many servers an event is kept.
+    /// On how many servers an event is stored.
     pub replicas: u32,
-    /// How many events may be under way to the stream at once.
+    /// How many events may be in flight to the stream.
     pub max_in_flight: u32,
-    /// How many events the embedded bus keeps.
+    /// How many events the embedded bus holds.
     pub memory_events: u32,
-    /// A NATS credentials file, where the server asks for one.
+    /// A NATS credentials file, if the server requires one.
     pub credentials: Option<PathBuf>,
-    /// The server's monitoring address, by which `doctor` reads settings that a client cannot see.
+    /// The server's monitoring address, where `doctor` reads settings that a client cannot see.
     pub monitor_url: Option<Url>,
 }
 
@@ -57,15 +57,15 @@ impl Section for Config {
     }
 }
 
-/// Whether NATS takes it for the name of a stream or of a consumer.
+/// Returns whether NATS accepts this as the name of a stream or consumer.
 pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
-/// `memory:` or `nats://…` (`tls://…` with TLS); of a cluster several servers.
+/// `memory:` or `nats://…` (`tls://…` with TLS). Lists several servers for a cluster.
 pub type BusUrl = StoreUrl<Nats>;
 
-/// The server that the bus can be.
+/// The kind of server that the bus can use.
 #[derive(Debug)]
 pub enum Nats {}
 

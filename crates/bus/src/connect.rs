@@ -1,4 +1,4 @@
-//! Opening the bus.
+//! Opening the bus and connecting to NATS.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::publish_state::PublishState;
 use crate::stream::Stream;
 use crate::{Config, Error, Event};
 
-/// The client's own default waits up to 4 s between attempts, so that a server that is back is found late.
+/// The client's default waits up to 4 s between attempts, so it finds a recovered server late.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
-/// A server that answers none of three pings is left for another one. The client's own default is a minute between pings.
-const SHORTEST_PING: Duration = Duration::from_millis(500);
+/// After three unanswered pings the client moves to another server. Its default is a minute between pings.
+const MIN_PING_INTERVAL: Duration = Duration::from_millis(500);
 const TLS: &str = "tls";
 
-/// The open bus. Clones share its connection.
+/// The open bus. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
 pub enum Bus {
     Memory(Memory),
@@ -43,7 +43,7 @@ pub struct Nats {
 }
 
 impl Bus {
-    /// Opens the bus, makes sure that it answers, and makes the stream of our events if there is none.
+    /// Opens the bus, checks that it answers, and creates the stream of our events if it does not exist.
     pub async fn open(config: &Config) -> Result<Self, Error> {
         if config.url.is_embedded() {
             return Ok(Self::Memory(Memory::new(config)));
@@ -53,12 +53,13 @@ impl Bus {
         Ok(Self::Nats(Box::new(nats)))
     }
 
-    /// Publishes events in their order. The results are those of the events, one by one: `Ok` means that the stream has
-    /// acknowledged this event, now or when it was published before.
+    /// Publishes events in their order. Returns one result per event: `Ok` means that the stream has acknowledged the event, now or
+    /// at an earlier publication.
     ///
-    /// All of it takes at most `bus.timeout`. An event that failed may have been stored all the same, or be stored later, unless the error
-    /// [is hopeless](Error::is_hopeless). Publish it again with the same id: within [`DUPLICATE_WINDOW`](crate::DUPLICATE_WINDOW) it is stored only
-    /// once; after that, [look](Self::find_stored) first. It then stands behind those that were stored meanwhile.
+    /// Takes at most `bus.timeout` in total. An event that failed may still have been stored, or be stored later, unless the error is
+    /// [permanent](Error::is_permanent). Publish it again with the same id. Within [`DUPLICATE_WINDOW`](crate::DUPLICATE_WINDOW) the
+    /// stream stores it only once; after that, call [`find_stored`](Self::find_stored) first. A repeated event comes after those stored
+    /// meanwhile.
     pub async fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
         match self {
             Self::Memory(memory) => memory.publish(events),
@@ -66,7 +67,7 @@ impl Bus {
         }
     }
 
-    /// Whether the bus answers, JetStream included, and takes events: it fails while nothing that this process publishes is
+    /// Checks that the bus and JetStream answer, and that the bus stores events. Fails while nothing that this process publishes is
     /// stored.
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
@@ -78,16 +79,16 @@ impl Bus {
         }
     }
 
-    /// Sends what is still to be sent and ends the connection.
+    /// Flushes pending messages and closes the connection.
     pub async fn close(&self) {
         if let Self::Nats(nats) = self {
-            // There is nobody left to tell.
+            // The process stops: there is no caller left to report a failure to.
             let _ = tokio::time::timeout(nats.timeout, nats.client.drain()).await;
         }
     }
 }
 
-/// The client does not look for credentials in the address. A user without a password is a token.
+/// Adds the credentials of the URL, which the client ignores. A user without a password is a token.
 fn with_credentials(options: ConnectOptions, url: &Url) -> ConnectOptions {
     let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     match (url.username(), url.password()) {
@@ -97,7 +98,7 @@ fn with_credentials(options: ConnectOptions, url: &Url) -> ConnectOptions {
     }
 }
 
-/// The client would write them to its log.
+/// Removes the credentials of the URL, which the client would log.
 fn without_credentials(url: &Url) -> String {
     let mut address = url.clone();
     let _ = address.set_username("").and(address.set_password(None));
@@ -105,20 +106,19 @@ fn without_credentials(url: &Url) -> String {
 }
 
 impl Nats {
-    /// Connects to any of the seeds and makes sure that JetStream answers. Changes nothing on the server.
+    /// Connects to any of the seed servers and checks that JetStream answers. Changes nothing on the server.
     ///
-    /// The client learns of the other servers of a cluster from the one that it is connected to, and goes to another when that one is
-    /// away.
+    /// The client discovers the other servers of a cluster through the first, and fails over to them.
     pub(crate) async fn connect(config: &Config, seeds: &[Url]) -> Result<Self, Error> {
         let mut options = ConnectOptions::new()
             .name("playhouse")
             .connection_timeout(config.timeout)
             .request_timeout(Some(config.timeout))
-            .ping_interval((config.timeout / 2).max(SHORTEST_PING))
-            // Servers that are learned of have no scheme: without this a password could be sent to them in the clear.
+            .ping_interval((config.timeout / 2).max(MIN_PING_INTERVAL))
+            // Discovered servers have no scheme: without this the client could send them a password in clear text.
             .require_tls(seeds.iter().any(|seed| seed.scheme() == TLS))
             .reconnect_delay_callback(|attempts| RECONNECT.after(attempts.try_into().unwrap_or(u32::MAX)));
-        // All seeds have the same ones, or only the first has them.
+        // All seeds have the same credentials, or only the first has any.
         if let Some(first) = config.url.server() {
             options = with_credentials(options, first);
         }
@@ -130,7 +130,7 @@ impl Nats {
         let client = options.connect(seeds).await?;
         let jetstream = ContextBuilder::new()
             .timeout(config.timeout)
-            // How long an acknowledgement that nobody awaits any more takes up a place.
+            // How long an abandoned acknowledgement counts against `max_in_flight`.
             .ack_timeout(config.timeout)
             .max_ack_inflight(config.max_in_flight.try_into().unwrap_or(usize::MAX))
             .build(client.clone());
@@ -146,12 +146,12 @@ impl Nats {
         Ok(nats)
     }
 
-    /// Asks JetStream about our account, in the form that every version of the server understands.
+    /// Requests the account information from JetStream, in the form that every server version understands.
     async fn ping(&self) -> Result<(), Error> {
         const ACCOUNT_INFO: &str = "$JS.API.INFO";
-        // While the connection is away a request would wait to be sent rather than fail.
-        let asked = tokio::time::timeout(self.timeout, self.client.request(ACCOUNT_INFO, Bytes::new()));
-        let answer = match asked.await {
+        // Without a connection a request would be buffered instead of failing.
+        let response = tokio::time::timeout(self.timeout, self.client.request(ACCOUNT_INFO, Bytes::new()));
+        let message = match response.await {
             Ok(Ok(message)) => message,
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
                 return Err(Error::NoJetStream);
@@ -159,9 +159,9 @@ impl Nats {
             Ok(Err(error)) => return Err(Error::unreachable(error)),
             Err(elapsed) => return Err(Error::unreachable(elapsed)),
         };
-        // An error instead of the information means that the account may not use it.
+        // An error in the response means that the account may not use JetStream.
         let refused =
-            serde_json::from_slice(&answer.payload).is_ok_and(|answer: Value| answer.get("error").is_some());
+            serde_json::from_slice(&message.payload).is_ok_and(|info: Value| info.get("error").is_some());
         if refused { Err(Error::NoJetStream) } else { Ok(()) }
     }
 }

@@ -1,22 +1,23 @@
-//! Reading events, each by one of the readers of a name.
+//! Durable consumers: each event goes to one of the readers that share a name.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use async_nats::Subject;
+use base::Timestamp;
 use bytes::Bytes;
 use futures::StreamExt;
 use tokio::time::Instant;
 
 use crate::memory::MemoryConsumer;
 use crate::pull::NatsConsumer;
-use crate::subscription::LONGEST;
+use crate::subscription::MAX_WAIT;
 use crate::{Bus, Error, Event, Subscription};
 
-/// How many acknowledgements are under way at once. One by one they would cost a round trip each.
+/// How many acknowledgements are in flight. Sequentially each would cost a round trip.
 const ACKS_IN_FLIGHT: usize = 256;
 
-/// A reader of events. Clones, and others of the same name in any process, share the work.
+/// A reader of events. Clones, and consumers of the same name in any process, share the work.
 #[derive(Clone, Debug)]
 pub struct Consumer(Kind);
 
@@ -26,44 +27,43 @@ enum Kind {
     Nats(NatsConsumer),
 }
 
-/// An event that was delivered. It comes again until it is acknowledged or given up, to this reader or to another.
+/// A delivered event. The bus delivers it again, to this reader or another, until it is acknowledged or given up.
 ///
-/// What is answered counts for the event, not for this delivery of it: an answer that comes late, when the event is with
-/// another reader already, is taken all the same.
+/// A response applies to the event, not to this delivery: a late response counts even if another reader has the event already.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Where it stands in the stream. Counts up, with gaps.
+    /// Its position in the stream. Increases, with gaps.
     pub position: u64,
-    /// 1 when it is delivered for the first time. NATS may count too few: when it was killed, and old versions also when a
-    /// reader went away at the moment of delivery.
+    /// 1 for the first delivery. NATS may count too few: after a crash, and in old versions if a reader disconnects during a
+    /// delivery.
     pub attempt: u64,
-    /// Without the prefix of all subjects.
+    /// Without the prefix `bus.subjects`.
     pub subject: String,
     /// A CloudEvent in JSON.
     pub body: Bytes,
     pub(crate) origin: Origin,
 }
 
-/// Where an answer goes.
+/// Where a response goes.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
     Memory(MemoryConsumer),
     Nats { consumer: NatsConsumer, reply: Subject },
 }
 
-/// What a reader says about an event.
+/// A reader's response to a delivery.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Done,
-    Again(Duration),
+    RedeliverAfter(Duration),
     GivenUp,
     InProgress,
 }
 
 impl Bus {
-    /// Makes the durable consumer, or takes the one that exists. A new one starts with the first event that is kept.
+    /// Creates the durable consumer, or opens the existing one. A new one starts with the first stored event.
     ///
-    /// An existing one is given this `ack_wait` and `max_pending`; that it reads other subjects is an error.
+    /// Updates `ack_wait` and `max_pending` of an existing one. Fails if it reads other subjects.
     pub async fn subscribe(&self, subscription: &Subscription) -> Result<Consumer, Error> {
         subscription.check()?;
         let kind = match self {
@@ -75,14 +75,13 @@ impl Bus {
 }
 
 impl Consumer {
-    /// The events that are there, at most `max` of them; if there are none, what comes first within `wait`. None at all is
-    /// no error.
+    /// Returns up to `max` available events. If there are none, waits up to `wait` for the first. Returns an empty list after that.
     ///
-    /// On NATS it ends within `wait` and `bus.timeout` whatever happens, and a server that has fallen silent is
-    /// [`Error::Unreachable`] after about `bus.timeout` however long `wait` is. A stream or a consumer that has vanished is made
-    /// again. Let it end: events that are under way to a `fetch` that is dropped come again only after `ack_wait`.
+    /// On NATS it ends within `wait` plus `bus.timeout` in any case. A silent server is [`Error::Unreachable`] after about
+    /// `bus.timeout`, however long `wait` is. A stream or a consumer that has vanished is created again. Do not drop the future: events
+    /// in flight to a dropped `fetch` are delivered again only after `ack_wait`.
     pub async fn fetch(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, Error> {
-        let wait = wait.min(LONGEST);
+        let wait = wait.min(MAX_WAIT);
         match &self.0 {
             _ if max == 0 => Ok(Vec::new()),
             Kind::Memory(consumer) => Ok(consumer.fetch(max, wait).await),
@@ -92,65 +91,65 @@ impl Consumer {
 }
 
 impl Consumer {
-    /// The position up to which everything is acknowledged, by all readers of the name.
-    pub async fn floor(&self) -> Result<u64, Error> {
+    /// Returns the position up to which all readers of the name have acknowledged everything.
+    pub async fn ack_floor(&self) -> Result<u64, Error> {
         match &self.0 {
-            Kind::Memory(consumer) => Ok(consumer.floor()),
-            Kind::Nats(consumer) => consumer.floor().await,
+            Kind::Memory(consumer) => Ok(consumer.ack_floor()),
+            Kind::Nats(consumer) => consumer.ack_floor().await,
         }
     }
 }
 
 impl Delivery {
-    /// What it tells. An event that cannot be read now can never be: give it up.
-    pub fn event(&self) -> Result<Event, Error> {
-        Event::decode(&self.subject, &self.body)
+    /// Parses the event. A parse error is permanent: give the event up. An event without a time gets `received`.
+    pub fn event(&self, received: Timestamp) -> Result<Event, Error> {
+        Event::decode(&self.subject, &self.body, received)
     }
 
-    /// Says that it is done. `Ok` means that the bus has confirmed it: it is not delivered again, unless the server is killed
-    /// and forgets what it has not written down.
+    /// Acknowledges the event. `Ok` means that the bus has confirmed it and does not deliver the event again, unless the server
+    /// crashes before it has written the acknowledgement.
     pub async fn ack(&self) -> Result<(), Error> {
-        self.tell(Answer::Done, Instant::now()).await
+        self.respond(Response::Done, Instant::now()).await
     }
 
-    /// Has it delivered again, not before this time has passed.
-    pub async fn again(&self, after: Duration) -> Result<(), Error> {
-        self.tell(Answer::Again(after.min(LONGEST)), Instant::now()).await
+    /// Requests another delivery, not before `after` has passed.
+    pub async fn redeliver_after(&self, after: Duration) -> Result<(), Error> {
+        self.respond(Response::RedeliverAfter(after.min(MAX_WAIT)), Instant::now()).await
     }
 
-    /// Never delivers it to this consumer again. Other consumers are not concerned. The reason is for the log.
+    /// Ends deliveries of this event to this consumer. Other consumers are not affected. Logs the reason.
     pub async fn give_up(&self, reason: impl Display) -> Result<(), Error> {
         let consumer = match &self.origin {
             Origin::Memory(consumer) => consumer.name(),
             Origin::Nats { consumer, .. } => consumer.name(),
         };
         let Self { position, attempt, subject, .. } = self;
-        tracing::warn!(consumer, position, attempt, subject, %reason, "an event is given up");
-        self.tell(Answer::GivenUp, Instant::now()).await
+        tracing::warn!(consumer, position, attempt, subject, %reason, "gave up an event");
+        self.respond(Response::GivenUp, Instant::now()).await
     }
 
-    /// Says that it takes longer: `ack_wait` begins anew.
+    /// Restarts `ack_wait`, because handling the event takes longer.
     pub async fn in_progress(&self) -> Result<(), Error> {
-        self.tell(Answer::InProgress, Instant::now()).await
+        self.respond(Response::InProgress, Instant::now()).await
     }
 
-    /// Answers, and waits for the confirmation until `bus.timeout` has passed since `started`.
-    async fn tell(&self, answer: Answer, started: Instant) -> Result<(), Error> {
+    /// Sends a response and waits for its confirmation, at most `bus.timeout` after `started`.
+    async fn respond(&self, response: Response, started: Instant) -> Result<(), Error> {
         match &self.origin {
             Origin::Memory(consumer) => {
-                consumer.answer(self.position, answer);
+                consumer.respond(self.position, response);
                 Ok(())
             }
-            Origin::Nats { consumer, reply } => consumer.answer(reply, answer, started).await,
+            Origin::Nats { consumer, reply } => consumer.respond(reply, response, started).await,
         }
     }
 }
 
-/// Acknowledges many events at once. The results are those of [`Delivery::ack`], one by one; all of it takes at most
-/// `bus.timeout`.
+/// Acknowledges many events concurrently. Returns one result per event, as [`Delivery::ack`] does. Takes at most `bus.timeout` in
+/// total.
 pub async fn ack_all(deliveries: &[Delivery]) -> Vec<Result<(), Error>> {
     let started = Instant::now();
-    // Collected, because a stream that still holds the closure cannot be awaited by a spawned task.
-    let acks: Vec<_> = deliveries.iter().map(|delivery| delivery.tell(Answer::Done, started)).collect();
+    // Collected first: a spawned task cannot await a stream that still holds the closure.
+    let acks: Vec<_> = deliveries.iter().map(|delivery| delivery.respond(Response::Done, started)).collect();
     futures::stream::iter(acks).buffered(ACKS_IN_FLIGHT).collect().await
 }

@@ -1,4 +1,4 @@
-//! Whether the server's settings keep what we promise.
+//! Checks whether the server's settings support our guarantees.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{Config, Error, Nats};
 
-/// The first NATS that can be told to write before it acknowledges.
+/// The first NATS version that can write to disk before it acknowledges.
 const SYNC_ALWAYS_SINCE: (u32, u32) = (2, 10);
 
 /// The part of `/jsz` that we read.
@@ -27,12 +27,12 @@ struct JetStreamConfig {
     sync_always: bool,
 }
 
-/// Looks at the bus and its settings.
+/// Examines the bus and its settings.
 pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     if config.url.is_embedded() {
         return vec![Finding::good("in process; serves this process only")];
     }
-    // Not by opening the bus: that makes the stream, and looking changes nothing.
+    // Does not open the bus: that would create the stream, and an examination must change nothing.
     let nats = match Nats::connect(config, config.url.servers()).await {
         Ok(nats) => nats,
         Err(Error::NoJetStream) => {
@@ -50,27 +50,27 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     let mut findings = vec![Finding::good(format!("NATS {number} with JetStream"))];
     findings.extend(examine_seeds(config, &nats).await);
     findings.extend(examine_stream(&nats).await);
-    let can_write_first = version(&number) >= SYNC_ALWAYS_SINCE;
-    if !can_write_first {
+    let can_sync_always = version(&number) >= SYNC_ALWAYS_SINCE;
+    if !can_sync_always {
         findings.push(Finding::warning(
-            "acknowledges events up to 2 minutes before they are on disk, and this version cannot be told otherwise",
+            "acknowledges events up to 2 minutes before they are on disk, and this version cannot be configured otherwise",
             "use NATS 2.10 or newer with jetstream { sync_interval: always }; until then a power failure of the server may \
              lose events that were acknowledged",
         ));
     }
     let Some(monitor) = &config.monitor_url else {
-        if can_write_first {
+        if can_sync_always {
             findings.push(Finding::warning(
                 "whether an acknowledged event is on disk cannot be seen by a client",
-                "set bus.monitor_url to the server's monitoring address (for example http://127.0.0.1:8222), or see to it \
-                 that its configuration has jetstream { sync_interval: always }",
+                "set bus.monitor_url to the server's monitoring address (for example http://127.0.0.1:8222), or make \
+                 sure that its configuration has jetstream { sync_interval: always }",
             ));
         }
         return findings;
     };
-    match ask_monitor(monitor, config.timeout).await {
+    match query_monitor(monitor, config.timeout).await {
         Ok((info, now)) => {
-            if can_write_first {
+            if can_sync_always {
                 findings.push(judge_sync(&info.config));
             }
             findings.extend(now.map(|now| Finding::clock(now.distance(clock.now()))));
@@ -83,19 +83,19 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     findings
 }
 
-/// Looks at each server of `bus.url`, where there are several.
+/// Examines each server of `bus.url` if there are several.
 async fn examine_seeds(config: &Config, nats: &Nats) -> Vec<Finding> {
     let seeds = config.url.servers();
     if seeds.len() == 1 {
         return Vec::new();
     }
     let cluster = nats.client.server_info().cluster;
-    let looks = seeds.iter().map(async |seed| {
-        let name = ::config::redacted(seed);
+    let examinations = seeds.iter().map(async |seed| {
+        let name = ::config::redact_url(seed);
         match Nats::connect(config, std::slice::from_ref(seed)).await {
             Ok(found) if found.client.server_info().cluster != cluster => Finding::failure(
                 format!("{name} is not in the same cluster as the others"),
-                "every server in bus.url has to be of one cluster: events would go now here, now there",
+                "list only servers of one cluster in bus.url: otherwise events go to different clusters",
             ),
             Ok(_) => Finding::good(format!("{name} answers")),
             Err(error) => Finding::warning(
@@ -104,7 +104,7 @@ async fn examine_seeds(config: &Config, nats: &Nats) -> Vec<Finding> {
             ),
         }
     });
-    futures::future::join_all(looks).await
+    futures::future::join_all(examinations).await
 }
 
 async fn examine_stream(nats: &Nats) -> Vec<Finding> {
@@ -113,7 +113,7 @@ async fn examine_stream(nats: &Nats) -> Vec<Finding> {
         Ok(Some(found)) => found,
         Ok(None) => {
             return vec![Finding::good(format!(
-                "the stream {name} does not exist yet; the first start makes it"
+                "the stream {name} does not exist yet; the first start creates it"
             ))];
         }
         Err(error) => return vec![cannot_use(&error)],
@@ -122,17 +122,18 @@ async fn examine_stream(nats: &Nats) -> Vec<Finding> {
         return vec![cannot_use(&error)];
     }
     let differences = nats.stream.differences(&found.config).into_iter().map(|difference| {
-        let advice = format!("if that is not meant: `nats stream edit {name}`, or change bus.* to it");
-        Finding::warning(format!("the stream {name} has limits of its own: {difference}"), advice)
+        let advice =
+            format!("if that is not intended, run `nats stream edit {name}`, or change the bus.* settings");
+        Finding::warning(format!("the stream {name} differs from the settings: {difference}"), advice)
     });
-    let events = found.state.messages;
-    std::iter::once(Finding::good(format!("the stream {name} has {events} events")))
+    let events = base::counted(found.state.messages, "event");
+    std::iter::once(Finding::good(format!("the stream {name} has {events}")))
         .chain(differences)
         .chain(examine_replicas(nats, &found))
         .collect()
 }
 
-/// Whether the stream survives the loss of a server, where there are several.
+/// Checks whether the stream survives the loss of a server of a cluster.
 fn examine_replicas(nats: &Nats, found: &stream::Info) -> Vec<Finding> {
     let name = &nats.stream.name;
     if nats.client.server_info().cluster.is_some() && found.config.num_replicas == 1 {
@@ -142,20 +143,20 @@ fn examine_replicas(nats: &Nats, found: &stream::Info) -> Vec<Finding> {
         )];
     }
     let replicas = found.cluster.iter().flat_map(|cluster| &cluster.replicas);
-    let away = replicas.filter(|replica| replica.offline || !replica.current).map(|replica| {
-        let what = if replica.offline { "is away" } else { "has not caught up" };
+    let unhealthy = replicas.filter(|replica| replica.offline || !replica.current).map(|replica| {
+        let what = if replica.offline { "is offline" } else { "has not caught up" };
         let what = format!("the replica of the stream {name} on {} {what}", replica.name);
-        Finding::warning(what, "see to that server: the loss of one more may stop the stream")
+        Finding::warning(what, "repair that server: the loss of one more may stop the stream")
     });
-    away.collect()
+    unhealthy.collect()
 }
 
 fn cannot_use(error: &Error) -> Finding {
-    Finding::failure(base::error::chain(error), "without its stream the bus takes no events")
+    Finding::failure(base::error::chain(error), "the bus stores no events without its stream")
 }
 
-/// JetStream's settings, and the server's time to the second.
-async fn ask_monitor(
+/// Returns JetStream's settings, and the server's time to the second.
+async fn query_monitor(
     monitor: &url::Url,
     timeout: Duration,
 ) -> Result<(JetStreamInfo, Option<Timestamp>), reqwest::Error> {
@@ -171,13 +172,17 @@ async fn ask_monitor(
 
 fn judge_sync(config: &JetStreamConfig) -> Finding {
     let interval = Duration::from_nanos(config.sync_interval);
-    Finding::when(config.sync_always, "writes to disk before it acknowledges (sync_interval: always)", || {
-        Finding::warning(
-            format!("acknowledges events before they are on disk (sync_interval: {interval:?})"),
-            "set jetstream { sync_interval: always } on a single server; in a cluster of three, put the servers on separate \
+    Finding::check(
+        config.sync_always,
+        "writes to disk before it acknowledges (sync_interval: always)",
+        || {
+            Finding::warning(
+                format!("acknowledges events before they are on disk (sync_interval: {interval:?})"),
+                "set jetstream { sync_interval: always } on a single server; in a cluster of three, put the servers on separate \
              power",
-        )
-    })
+            )
+        },
+    )
 }
 
 #[cfg(test)]
@@ -187,8 +192,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_always_is_good() {
-        // As NATS 2.12 writes it, shortened.
+    fn only_sync_always_is_good() {
+        // From NATS 2.12, shortened.
         let parse = |text: &str| serde_json::from_str::<JetStreamInfo>(text).unwrap().config;
         let always = parse(
             r#"{"server_id":"N","config":{"store_dir":"/d","sync_interval":120000000000,"sync_always":true}}"#,

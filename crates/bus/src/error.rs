@@ -1,4 +1,4 @@
-//! What can go wrong with the event bus.
+//! Errors of the event bus.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use base::error::Coded;
 
 use crate::Reason;
 
-/// The cause of an error. Shared, because one cause may fail many events.
+/// The cause of an error. Shared, because one cause can fail many events.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
 
-/// What can go wrong, by what can be done about it.
+/// An error of the bus, by what the caller can do about it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The bus is away, or cannot take anything for the moment. Try again later.
+    /// The bus is unreachable, or cannot store anything at the moment. Retry later.
     #[error("NATS cannot be reached")]
     Unreachable(#[source] Cause),
-    /// The bus answers and refuses events for now. Try again later, under the same id.
+    /// The bus answers but refuses events at the moment. Retry later, under the same id.
     #[error("the bus refuses events: {said}")]
     Refusing { reason: Reason, said: String },
     /// No event could be stored for this long. [`Bus::ping`](crate::Bus::ping) reports it.
@@ -29,7 +29,7 @@ pub enum Error {
         #[source]
         last: Box<Self>,
     },
-    /// The server does not let us in.
+    /// The server refuses the connection.
     #[error(
         "NATS refuses the connection: check the scheme, the user and the password in bus.url, and bus.credentials"
     )]
@@ -38,19 +38,19 @@ pub enum Error {
     NoJetStream,
     #[error("cannot read bus.credentials")]
     Credentials(#[source] Arc<std::io::Error>),
-    /// The stream is not what we need, and only an operator can say what should become of it.
+    /// The stream has unsuitable settings, and only an operator can decide about it.
     #[error("the stream {name} cannot be used: {reason}")]
     Stream { name: String, reason: String },
-    /// The subscription is not sound, or a consumer of its name is for something else.
+    /// The subscription is invalid, or a consumer of its name has another purpose.
     #[error("the consumer {name} cannot be used: {reason}")]
     Consumer { name: String, reason: String },
-    /// The event is larger than the bus takes.
+    /// The event is larger than the bus accepts.
     #[error("the event is too large: {0}")]
     TooLarge(String),
     /// The event cannot be published, now or later.
     #[error("the event cannot be published: {0}")]
     Event(String),
-    /// What was delivered is no event of ours, and never will be.
+    /// The delivered bytes are not a valid event.
     #[error("the event cannot be read: {0}")]
     Unreadable(String),
 }
@@ -60,14 +60,14 @@ impl Error {
         Self::Unreachable(Arc::new(cause))
     }
 
-    /// Whether the event itself can never be published: its subject is no subject, it is larger than the stream or the server
-    /// takes, or it cannot be read. Every other error passes or can be mended without touching the event, so the event is
+    /// Returns whether the event itself can never be published: its subject is invalid, it is larger than the stream or the server
+    /// accepts, or it cannot be read. Every other error is transient or can be fixed without changing the event. Such an event is
     /// published again under its id until it is stored.
-    pub const fn is_hopeless(&self) -> bool {
+    pub const fn is_permanent(&self) -> bool {
         matches!(self, Self::TooLarge(_) | Self::Event(_) | Self::Unreadable(_))
     }
 
-    /// Why an event was not stored, as metrics name it.
+    /// Returns why an event was not stored, for the metrics.
     pub(crate) const fn reason(&self) -> Reason {
         match self {
             Self::Refusing { reason, .. } => *reason,

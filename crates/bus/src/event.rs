@@ -1,4 +1,4 @@
-//! An event, and how it is written.
+//! Events, and their encoding as CloudEvents.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
 use crate::Error;
 
@@ -15,38 +16,57 @@ use crate::Error;
 pub(crate) const SUBJECT_FORM: &str = "words of letters, digits, `_` and `-`, separated by dots";
 
 typed_id!(
-    /// One event. The stream stores each id once, so what is published again has the id it had at first.
+    /// The id of an event. The stream stores each id once, so a repeated publication must use the same id.
     EventId
 );
+
+impl EventId {
+    /// Returns the id of a CloudEvent. Other programs may use ids that are not UUIDs, which are unique per source only. Such an id is
+    /// derived from the source and the text, so an event that arrives again has the same id.
+    fn from_cloud_event(source: &str, id: &str) -> Self {
+        id.parse().unwrap_or_else(|_| {
+            let mut digest = Sha256::new();
+            for part in [source, id] {
+                digest.update((part.len() as u64).to_be_bytes());
+                digest.update(part);
+            }
+            let digest: [u8; 32] = digest.finalize().into();
+            let mut bytes = [0; 16];
+            bytes.copy_from_slice(&digest[..16]);
+            Self::from_uuid(base::id::derived(bytes))
+        })
+    }
+}
 
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub id: EventId,
-    /// Where it is published, below `bus.subjects`: `match.made`.
+    /// The subject below `bus.subjects`: `match.made`.
     pub subject: String,
-    /// What kind of thing has happened, with the version of its data: `playhouse.match.made.v1`.
+    /// The type of the event, with the version of its data: `playhouse.match.made.v1`.
     pub kind: String,
-    /// The part that tells: `/playhouse/matchmaking`.
+    /// The service that publishes it: `/playhouse/matchmaking`.
     pub source: String,
     pub time: Timestamp,
-    /// What it happened to. Readers that work in parallel keep the order of events with the same key.
+    /// The entity it is about. Parallel readers keep the order of events with the same key.
     pub key: Option<String>,
-    /// The W3C trace that it belongs to.
+    /// The W3C trace context.
     pub traceparent: Option<String>,
     pub data: Json,
 }
 
-/// A JSON text that is known to be sound.
+/// A valid JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json(Bytes);
 
 impl Json {
-    pub fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
+    /// Serializes a value.
+    pub fn from_value(value: &impl Serialize) -> Result<Self, serde_json::Error> {
         serde_json::to_vec(value).map(|text| Self(text.into()))
     }
 
-    /// Takes a text that is JSON already.
+    /// Validates a text as JSON and keeps it unchanged.
     pub fn from_text(text: impl Into<Bytes>) -> Result<Self, serde_json::Error> {
         let text = text.into();
         serde_json::from_slice::<IgnoredAny>(&text)?;
@@ -58,7 +78,7 @@ impl Json {
     }
 }
 
-/// All of a CloudEvent but its data.
+/// The attributes of a CloudEvent, without its data.
 #[derive(Serialize)]
 struct Head<'a> {
     specversion: &'static str,
@@ -74,9 +94,9 @@ struct Head<'a> {
     datacontenttype: &'static str,
 }
 
-/// What we read of a CloudEvent.
+/// The fields of a CloudEvent that are read.
 #[derive(Deserialize)]
-struct Found<'a> {
+struct Envelope<'a> {
     #[serde(borrow)]
     specversion: Cow<'a, str>,
     #[serde(borrow)]
@@ -84,17 +104,17 @@ struct Found<'a> {
     source: String,
     #[serde(rename = "type")]
     kind: String,
-    #[serde(borrow)]
-    time: Cow<'a, str>,
+    /// Optional in the standard.
+    time: Option<String>,
     partitionkey: Option<String>,
     traceparent: Option<String>,
-    /// As it is written: to parse it and write it again might change its numbers.
+    /// Optional in the standard. Kept as it is written: to parse it and write it again might change its numbers.
     #[serde(borrow)]
-    data: &'a RawValue,
+    data: Option<&'a RawValue>,
 }
 
 impl Event {
-    /// As a CloudEvent in structured mode.
+    /// Encodes the event as a CloudEvent in structured mode.
     pub(crate) fn encode(&self) -> Result<Bytes, Error> {
         let head = Head {
             specversion: "1.0",
@@ -107,7 +127,7 @@ impl Event {
             datacontenttype: "application/json",
         };
         let mut body = serde_json::to_vec(&head).map_err(|error| Error::Event(error.to_string()))?;
-        // The data is JSON already; to parse it only to write it again would cost more than all the rest.
+        // The data is JSON already. Parsing it to write it again would cost more than everything else.
         body.pop();
         body.extend_from_slice(b",\"data\":");
         body.extend_from_slice(self.data.as_bytes());
@@ -115,52 +135,61 @@ impl Event {
         Ok(body.into())
     }
 
-    /// From a CloudEvent in structured mode, as it was delivered.
-    pub fn decode(subject: &str, body: &[u8]) -> Result<Self, Error> {
-        fn wrong(what: &str, text: &str, why: impl Display) -> Error {
+    /// Parses a CloudEvent in structured mode, as it was delivered. An event without a time gets the time at which it was `received`, and
+    /// one without data gets `null`.
+    pub fn decode(subject: &str, body: &[u8], received: Timestamp) -> Result<Self, Error> {
+        fn invalid(what: &str, text: &str, why: impl Display) -> Error {
             Error::Unreadable(format!("its {what} {text:?}: {why}"))
         }
-        let found: Found<'_> =
+        let envelope: Envelope<'_> =
             serde_json::from_slice(body).map_err(|error| Error::Unreadable(error.to_string()))?;
-        if !found.specversion.starts_with("1.") {
-            return Err(wrong("specversion", &found.specversion, "we read 1.0"));
+        if !envelope.specversion.starts_with("1.") {
+            return Err(invalid("specversion", &envelope.specversion, "only 1.x is supported"));
         }
+        if envelope.id.is_empty() {
+            return Err(invalid("id", &envelope.id, "it must not be empty"));
+        }
+        let time = match &envelope.time {
+            Some(time) => time.parse().map_err(|error| invalid("time", time, error))?,
+            None => received,
+        };
+        let data = envelope.data.map_or("null", RawValue::get);
         Ok(Self {
-            id: found.id.parse().map_err(|error| wrong("id", &found.id, error))?,
+            id: EventId::from_cloud_event(&envelope.source, &envelope.id),
             subject: subject.to_owned(),
-            kind: found.kind,
-            source: found.source,
-            time: found.time.parse().map_err(|error| wrong("time", &found.time, error))?,
-            key: found.partitionkey,
-            traceparent: found.traceparent,
-            data: Json(Bytes::copy_from_slice(found.data.get().as_bytes())),
+            kind: envelope.kind,
+            source: envelope.source,
+            time,
+            key: envelope.partitionkey,
+            traceparent: envelope.traceparent,
+            data: Json(Bytes::copy_from_slice(data.as_bytes())),
         })
     }
 
-    /// The trace, if it is one: a broken trace does not keep an event from being told.
+    /// Returns the trace context if it is valid. An invalid one does not keep the event from being published.
     pub(crate) fn trace(&self) -> Option<&str> {
-        let is_sound = |text: &&str| {
+        let is_valid = |text: &&str| {
             text.len() == 55 && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f' | b'-'))
         };
-        self.traceparent.as_deref().filter(is_sound)
+        self.traceparent.as_deref().filter(is_valid)
     }
 
-    /// Where it is published below the prefix of all subjects.
+    /// Returns the subject with its prefix. Fails if the subject is invalid.
     pub(crate) fn full_subject(&self, prefix: &str) -> Result<String, Error> {
         if is_subject(&self.subject) {
             Ok(format!("{prefix}.{}", self.subject))
         } else {
-            Err(Error::Event(format!("its subject {:?} is not made of {SUBJECT_FORM}", self.subject)))
+            Err(Error::Event(format!("its subject {:?} must be {SUBJECT_FORM}", self.subject)))
         }
     }
 }
 
-/// Whether NATS takes it for the name of one place: no empty words, no wildcards, nothing that ends a line.
+/// Returns whether NATS accepts this as one subject: no empty words, no wildcards, no line breaks.
 pub(crate) fn is_subject(text: &str) -> bool {
     text.split('.').all(is_word)
 }
 
-/// Whether it is one word of a subject, and no wildcard.
+/// Returns whether this is one word of a subject, and not a wildcard.
 pub(crate) fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
@@ -171,6 +200,8 @@ mod tests {
 
     use super::*;
 
+    const RECEIVED: Timestamp = Timestamp::from_millis(1_772_366_500_000);
+
     fn event() -> Event {
         Event {
             id: "0198c0de-0000-7000-8000-000000000001".parse().unwrap(),
@@ -180,12 +211,12 @@ mod tests {
             time: Timestamp::from_millis(1_772_366_400_120),
             key: Some("duel".to_owned()),
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
-            data: Json::of(&json!({"players": ["a", "b"]})).unwrap(),
+            data: Json::from_value(&json!({"players": ["a", "b"]})).unwrap(),
         }
     }
 
     #[test]
-    fn an_event_is_written_as_a_cloud_event() {
+    fn event_is_encoded_as_a_cloud_event() {
         let body: Value = serde_json::from_slice(&event().encode().unwrap()).unwrap();
         let expected = json!({
             "specversion": "1.0",
@@ -205,29 +236,30 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn encoded_event_is_decoded() {
         let exact =
             Json::from_text(r#"{ "price": 1.10, "stock": 123456789012345678901234567890, "\u00e4": null }"#);
         let bare = Event { key: None, traceparent: None, data: exact.unwrap(), ..event() };
         let odd = Event { kind: "\"quoted\"\n".to_owned(), source: "ä".to_owned(), ..event() };
         for event in [event(), bare, odd] {
-            assert_eq!(Event::decode(&event.subject, &event.encode().unwrap()).unwrap(), event);
+            assert_eq!(Event::decode(&event.subject, &event.encode().unwrap(), RECEIVED).unwrap(), event);
         }
     }
 
     #[test]
-    fn what_is_no_event_is_refused_with_the_cause() {
-        let sound: Value = serde_json::from_slice(&event().encode().unwrap()).unwrap();
+    fn invalid_event_is_refused_with_the_cause() {
+        let valid: Value = serde_json::from_slice(&event().encode().unwrap()).unwrap();
         let with = |key: &str, value: Value| {
-            let mut body = sound.clone();
+            let mut body = valid.clone();
             body[key] = value;
-            Event::decode("a", body.to_string().as_bytes())
+            Event::decode("a", body.to_string().as_bytes(), RECEIVED)
         };
         let extended = with("theirs", json!({"a": 1})).unwrap();
         assert_eq!(extended.id, event().id);
         for (key, value) in [
             ("specversion", json!("0.3")),
-            ("id", json!("A234-1234")),
+            ("id", json!("")),
+            ("id", json!(7)),
             ("time", json!("yesterday")),
             ("type", json!(7)),
             ("source", json!(null)),
@@ -236,12 +268,42 @@ mod tests {
             assert!(matches!(error, Error::Unreadable(_)), "{key}: {error:?}");
         }
         for wrong in ["", "{}", "[]", "null", "\u{0}"] {
-            assert!(matches!(Event::decode("a", wrong.as_bytes()), Err(Error::Unreadable(_))), "{wrong}");
+            let decoded = Event::decode("a", wrong.as_bytes(), RECEIVED);
+            assert!(matches!(decoded, Err(Error::Unreadable(_))), "{wrong}");
         }
     }
 
     #[test]
-    fn data_that_is_no_json_is_refused() {
+    fn optional_attributes_may_be_absent() {
+        let minimal =
+            json!({"specversion": "1.0", "id": "A234-1234", "source": "/shop", "type": "shop.sold.v1"});
+        let decode = |event: &Value| Event::decode("shop", event.to_string().as_bytes(), RECEIVED).unwrap();
+        let decoded = decode(&minimal);
+        assert_eq!((decoded.time, decoded.data.as_bytes()), (RECEIVED, &b"null"[..]));
+        let mut full = minimal.clone();
+        full["time"] = json!("2026-03-01T12:00:00Z");
+        full["data"] = json!({"a": 1});
+        let decoded = decode(&full);
+        assert_eq!(decoded.time, Timestamp::from_millis(1_772_366_400_000));
+        assert_eq!(decoded.data.as_bytes(), br#"{"a":1}"#);
+        full["time"] = Value::Null;
+        assert_eq!(decode(&full).time, RECEIVED);
+    }
+
+    /// The expected id was computed by another program. It must never change, or an event repeated after an upgrade would be new.
+    #[test]
+    fn id_that_is_no_uuid_is_derived_from_source_and_id() {
+        let id = |source, id| EventId::from_cloud_event(source, id);
+        assert_eq!(id("/shop", "0198c0de-0000-7000-8000-000000000001"), event().id, "a UUID is unchanged");
+        assert_eq!(id("/shop", "A234-1234").to_string(), "d991a91c-fc75-86a3-928e-cac0addacf84");
+        assert_eq!(id("/shop", "A234-1234"), id("/shop", "A234-1234"));
+        assert_ne!(id("/shop", "A234-1234"), id("/shop/2", "A234-1234"));
+        assert_ne!(id("/shop", "A234-1234"), id("/shop", "A234-1235"));
+        assert_ne!(id("/shop", "x"), id("/sho", "px"));
+    }
+
+    #[test]
+    fn invalid_json_is_refused() {
         assert!(Json::from_text(r#"{"a":1}"#).is_ok());
         for wrong in ["", "{", "{} {}", "a"] {
             assert!(Json::from_text(wrong).is_err(), "{wrong}");
@@ -249,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_names_one_place() {
+    fn subject_has_no_wildcards() {
         assert_eq!(event().full_subject("playhouse").unwrap(), "playhouse.match.made");
         for wrong in ["", ".", "a.", "a..b", "a b", "a.*", ">", "a\r\nPUB x", "ä"] {
             let event = Event { subject: wrong.to_owned(), ..event() };
@@ -258,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn no_message_breaks_the_intake() {
+    fn decoder_survives_any_input() {
         let whole = event().encode().unwrap();
         let bare = Event { key: None, traceparent: None, ..event() }.encode().unwrap();
         testkit::fuzz("cloud-events", &[whole, bare], |input| {
-            let Ok(event) = Event::decode("match.made", input) else { return false };
-            // What was read can be written, and is read again as the same.
-            let again = Event::decode("match.made", &event.encode().unwrap()).unwrap();
+            let Ok(event) = Event::decode("match.made", input, RECEIVED) else { return false };
+            // A decoded event can be encoded, and decodes to the same event.
+            let again = Event::decode("match.made", &event.encode().unwrap(), RECEIVED).unwrap();
             assert_eq!((again.id, &again.kind, &again.data), (event.id, &event.kind, &event.data));
             true
         });

@@ -1,19 +1,19 @@
-//! The event bus: what has happened.
+//! The event bus: publishes events and delivers them to durable consumers.
 //!
-//! In process (embedded, one process), or NATS JetStream (any number of processes), chosen by the scheme of the URL. Which
-//! events exist belongs to the services; this crate publishes them, keeps the stream they go to, delivers them to durable
-//! consumers, watches the connection and judges the server's settings.
+//! The bus is embedded (one process) or NATS JetStream (any number of processes); the scheme of the URL selects it. The services define
+//! which events exist. This crate publishes them, manages their stream, delivers them to durable consumers, monitors the connection and
+//! checks the server's settings.
 //!
-//! Events are published as [CloudEvents](https://cloudevents.io) 1.0 in JSON. Publishing is at least once: what fails is
-//! published again with the same id, and the stream stores each id once.
+//! Events are published as [CloudEvents](https://cloudevents.io) 1.0 in JSON. Publishing is at least once: a failed event is published
+//! again with the same id, and the stream stores each id once.
 //!
-//! Reading is at least once, too: a [`Consumer`] gets each event again until it is acknowledged or given up, and its progress
-//! is kept by its name. What is to be done once is done by the id of the event.
+//! Delivery is at least once too. A [`Consumer`] receives each event until it is acknowledged or given up, and the bus stores the
+//! progress under the consumer's name. A handler that must act once dedupes by the id of the event.
 //!
-//! Failure modes: a bus that is away is [`Error::Unreachable`], one that answers and takes nothing is [`Error::Refusing`]. Both pass:
-//! the event is published again under its id. Only an event that [can never be stored](Error::is_hopeless) is given up. The
-//! connection comes back by itself, for ever; a stream or a consumer that has vanished is made again, and the consumer then starts
-//! with the first event that is kept.
+//! Failure modes: an unreachable bus returns [`Error::Unreachable`]; a bus that answers but stores nothing returns [`Error::Refusing`].
+//! Both are transient, and the event is published again under its id. Only a [permanent](Error::is_permanent) error fails an event. The
+//! client reconnects without a limit. A stream or a consumer that has vanished is created again, and the consumer then starts with the
+//! first stored event.
 
 mod config;
 mod connect;
@@ -39,8 +39,8 @@ pub use doctor::examine;
 pub use error::{Cause, Error};
 pub use event::{Event, EventId, Json};
 pub use kind::EventKind;
-pub use memory::{Memory, Stored};
-pub use read::Kept;
+pub use memory::{Memory, StoredEvent};
+pub use read::StreamEvent;
 pub use refusal::Reason;
 pub use stream::DUPLICATE_WINDOW;
 pub use subscription::Subscription;

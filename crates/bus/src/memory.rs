@@ -1,13 +1,12 @@
-//! The embedded bus: a log in this process.
+//! The embedded bus: a log in the memory of this process.
 //!
-//! It keeps to the rules of the stream: what is published is kept for `bus.max_age`, an id is stored once within the
-//! duplicate window and as long as the event is kept, and events that are too large are refused. It ends with the process; the outbox fills
-//! the next one.
+//! It follows the rules of the stream. It stores events for `bus.max_age`. It stores an id once within the duplicate window, and while
+//! the event is stored. It refuses events that are too large. It ends with the process, and the outbox restores the next one.
 //!
-//! It keeps at most `bus.memory_events`. When it is full, the oldest events make room if every consumer that has subscribed in this process
-//! has acknowledged them or does not read them. Else publishing fails for now, and the outbox keeps the rest. A consumer that nobody has
-//! subscribed does not count: without the role that reads, nothing would ever be acknowledged. `bus.max_age` removes events
-//! whether they were read or not, as on NATS.
+//! It holds at most `bus.memory_events`. When it is full it discards the oldest events, if every consumer subscribed in this process has
+//! acknowledged them or does not read them. Otherwise publishing fails transiently and the events wait in the outbox. Only subscribed
+//! consumers count: in a process without the reading role nothing would ever be acknowledged. `bus.max_age` removes events whether or
+//! not they were read, as on NATS.
 
 mod consumer;
 
@@ -24,10 +23,10 @@ use self::consumer::Shared;
 use crate::publish_state::PublishState;
 use crate::{Config, Error, Event, EventId, Reason};
 
-/// The default of NATS, so that what works here works there.
+/// The default of NATS, so that both accept the same events.
 const MAX_SIZE: usize = 1 << 20;
 
-/// The embedded bus. Clones share one log.
+/// The embedded bus. Cheap to clone; clones share the log.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Inner>);
 
@@ -45,31 +44,31 @@ struct Inner {
     consumers: Mutex<HashMap<String, Arc<Shared>>>,
 }
 
-/// Which events have to be kept.
+/// Which events must not be discarded.
 struct Unread {
-    /// The first position that somebody has not read; none if nobody reads.
+    /// The first position that some consumer has not settled. None without consumers.
     from: Option<u64>,
-    /// Who that is.
+    /// The name of that consumer.
     by: String,
     max_events: usize,
 }
 
 #[derive(Debug, Default)]
 struct Log {
-    events: VecDeque<(Instant, Stored)>,
+    events: VecDeque<(Instant, StoredEvent)>,
     last: u64,
-    /// The ids of what is kept, and of what was stored within the duplicate window: to be looked up.
+    /// The ids of the stored events, and of discarded ones within the duplicate window.
     ids: HashSet<EventId>,
-    /// The ids of events that are gone, in the order in which they were stored, until the window has passed.
-    gone: VecDeque<(Instant, EventId)>,
+    /// The ids of discarded events within the duplicate window, in the order of storing.
+    discarded: VecDeque<(Instant, EventId)>,
 }
 
-/// An event as a reader finds it.
+/// An event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// Counts up from 1. A gap after the position that was asked for means that events were discarded unread.
+pub struct StoredEvent {
+    /// Starts at 1. A gap after the requested position means that events were discarded unread.
     pub position: u64,
-    /// With the prefix of all subjects.
+    /// With the prefix `bus.subjects`.
     pub subject: String,
     /// A CloudEvent in JSON, as NATS would deliver it.
     pub body: Bytes,
@@ -92,12 +91,12 @@ impl Memory {
 
     pub(crate) fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
         let results = self.store(events, self.unread_from());
-        self.0.state.note(&results);
+        self.0.state.record(&results);
         results
     }
 
-    /// Stores events that were published before this process started, however many they are: they were acknowledged then, and may
-    /// not have been read.
+    /// Stores events that were published before this process started, without a limit. They were acknowledged then, and may not have
+    /// been read.
     pub fn restore(&self, events: &[Event]) -> Vec<Result<(), Error>> {
         self.store(events, Unread { from: None, by: String::new(), max_events: usize::MAX })
     }
@@ -106,7 +105,7 @@ impl Memory {
         let inner = &*self.0;
         let now = Instant::now();
         let mut log = inner.lock();
-        log.forget(inner, now);
+        log.expire(inner, now);
         let results = events.iter().map(|event| log.store(inner, now, event, &unread)).collect();
         let last = log.last;
         drop(log);
@@ -114,8 +113,8 @@ impl Memory {
         results
     }
 
-    /// The first position that some consumer has not settled. It only moves on while the events are stored, so that what is
-    /// judged by it is settled indeed.
+    /// Returns the first position that some consumer has not settled. It can only advance while events are stored, so events before it
+    /// are certainly settled.
     fn unread_from(&self) -> Unread {
         let consumers = self.0.consumers.lock().unwrap_or_else(PoisonError::into_inner);
         let slowest = consumers.values().map(|consumer| (consumer.unread_from(), consumer.name())).min();
@@ -130,37 +129,37 @@ impl Memory {
         &self.0.state
     }
 
-    /// The events after a position, oldest first, at most `max` of them.
-    pub fn read_after(&self, position: u64, max: usize) -> Vec<Stored> {
+    /// Returns up to `max` events after a position, oldest first.
+    pub fn read_after(&self, position: u64, max: usize) -> Vec<StoredEvent> {
         let mut log = self.0.lock();
-        log.forget(&self.0, Instant::now());
+        log.expire(&self.0, Instant::now());
         log.after(position).take(max).cloned().collect()
     }
 
-    /// What all subjects begin with.
+    /// Returns the prefix of all subjects.
     pub(crate) fn prefix(&self) -> &str {
         &self.0.prefix
     }
 
-    /// How many events it keeps at most.
+    /// Returns how many events the bus holds at most.
     pub fn capacity(&self) -> usize {
         self.0.max_events
     }
 
-    /// The position of the newest event; 0 before the first.
+    /// Returns the position of the newest event, or 0 if there is none.
     pub fn last_position(&self) -> u64 {
         *self.0.last.borrow()
     }
 
-    /// Waits until there is an event after the position.
+    /// Waits for an event after the position.
     pub async fn changed(&self, position: u64) {
-        // It fails only when the sender is gone, which we hold.
+        // It fails only if the sender is dropped, and `self` holds it.
         let _ = self.0.last.subscribe().wait_for(|last| *last > position).await;
     }
 }
 
 impl Inner {
-    /// A panic while it was held left nothing half done that matters: each event is stored as a whole.
+    /// Ignores poisoning: a panic leaves no partly stored event.
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +170,7 @@ impl Log {
         let subject = event.full_subject(&inner.prefix)?;
         let body = event.encode()?;
         if body.len() > MAX_SIZE {
-            return Err(Error::TooLarge(format!("{} bytes, and the bus takes {MAX_SIZE}", body.len())));
+            return Err(Error::TooLarge(format!("{} bytes; the bus accepts {MAX_SIZE}", body.len())));
         }
         if self.ids.contains(&event.id) {
             return Ok(());
@@ -187,44 +186,44 @@ impl Log {
                 );
                 return Err(Error::Refusing { reason: Reason::Full, said });
             }
-            self.let_go_of_oldest();
+            self.discard_oldest();
         }
         self.ids.insert(event.id);
         self.last += 1;
-        self.events.push_back((now, Stored { position: self.last, subject, body, id: event.id }));
+        self.events.push_back((now, StoredEvent { position: self.last, subject, body, id: event.id }));
         Ok(())
     }
 
-    /// Its id is still remembered.
-    fn let_go_of_oldest(&mut self) {
+    /// Discards the oldest event and keeps its id.
+    fn discard_oldest(&mut self) {
         if let Some((stored, event)) = self.events.pop_front() {
-            self.gone.push_back((stored, event.id));
+            self.discarded.push_back((stored, event.id));
         }
     }
 
-    /// The events after a position, oldest first.
-    fn after(&self, position: u64) -> impl Iterator<Item = &Stored> {
+    /// Iterates over the events after a position, oldest first.
+    fn after(&self, position: u64) -> impl Iterator<Item = &StoredEvent> {
         let first = self.events.partition_point(|(_, event)| event.position <= position);
         self.events.range(first..).map(|(_, event)| event)
     }
 
-    /// The event at a position; `None` if it is no longer kept.
-    fn at(&self, position: u64) -> Option<&Stored> {
+    /// Returns the event at a position, or `None` if it is no longer stored.
+    fn at(&self, position: u64) -> Option<&StoredEvent> {
         let found = self.events.binary_search_by_key(&position, |(_, event)| event.position).ok()?;
         self.events.get(found).map(|(_, event)| event)
     }
 
-    /// Lets go of what is too old.
-    fn forget(&mut self, inner: &Inner, now: Instant) {
+    /// Discards expired events and ids.
+    fn expire(&mut self, inner: &Inner, now: Instant) {
         while self.events.front().is_some_and(|(stored, _)| now.duration_since(*stored) >= inner.max_age) {
-            self.let_go_of_oldest();
+            self.discard_oldest();
         }
-        while let Some((stored, id)) = self.gone.front().copied() {
+        while let Some((stored, id)) = self.discarded.front().copied() {
             if now.duration_since(stored) < inner.duplicate_window {
                 break;
             }
             self.ids.remove(&id);
-            self.gone.pop_front();
+            self.discarded.pop_front();
         }
     }
 }

@@ -15,55 +15,56 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::refusal::Failure;
 use crate::{Error, Event, Nats};
 
-/// Between looks for a stream or a consumer that is not there.
-pub(crate) const LOOK_AGAIN: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
+/// The backoff between checks for a missing stream or consumer.
+pub(crate) const RECHECK: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
 
-/// What became of each event of a batch.
-struct Results(Vec<Outcome>);
+/// The outcome of each event of a batch.
+struct Outcomes(Vec<PublishOutcome>);
 
 #[derive(Clone)]
-enum Outcome {
-    /// Not known yet.
+enum PublishOutcome {
+    /// Not acknowledged yet.
     Open,
-    /// Nobody took it: the stream is not there.
-    Untaken,
+    /// No stream received it: the stream does not exist.
+    NoStream,
     Done(Result<(), Error>),
 }
 
 impl Nats {
     pub(crate) async fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
         let results = self.try_publish(events).await;
-        self.state.note(&results);
+        self.state.record(&results);
         results
     }
 
     async fn try_publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
-        // The client would keep the events and send them once it is connected, long after we have said that they failed.
+        // The client would buffer the events and send them after it reconnects, long after they were reported as failed.
         if self.client.connection_state() == State::Disconnected {
             return vec![Err(Error::unreachable(io::Error::from(ErrorKind::NotConnected))); events.len()];
         }
         let deadline = Instant::now() + self.timeout;
-        let mut results = Results(vec![Outcome::Open; events.len()]);
-        // What is not known by then stays open.
-        let _ = timeout_at(deadline, self.publish_all(events, &mut results)).await;
-        results.0.into_iter().map(Outcome::into_result).collect()
+        let mut outcomes = Outcomes(vec![PublishOutcome::Open; events.len()]);
+        // Events without an acknowledgement by then stay open.
+        let _ = timeout_at(deadline, self.publish_all(events, &mut outcomes)).await;
+        outcomes.0.into_iter().map(PublishOutcome::into_result).collect()
     }
 
-    /// Publishes until every event was taken or refused, making the stream anew where it has vanished.
-    async fn publish_all(&self, events: &[Event], results: &mut Results) {
+    /// Publishes until every event is stored or refused. Creates the stream again if it has vanished.
+    async fn publish_all(&self, events: &[Event], outcomes: &mut Outcomes) {
         for failures in 1.. {
-            self.send(events, results).await;
-            if !results.0.iter().any(|outcome| matches!(outcome, Outcome::Untaken)) {
+            self.send(events, outcomes).await;
+            if !outcomes.0.iter().any(|outcome| matches!(outcome, PublishOutcome::NoStream)) {
                 return;
             }
             match self.ensure_stream().await {
                 Ok(()) if failures == 1 => {}
-                // It is there and takes nothing: it is still being recovered.
-                Ok(()) | Err(Error::Unreachable(_)) => sleep(LOOK_AGAIN.after(failures)).await,
+                // The stream exists but accepts nothing: it is still recovering.
+                Ok(()) | Err(Error::Unreachable(_)) => sleep(RECHECK.after(failures)).await,
                 Err(error) => {
-                    for outcome in results.0.iter_mut().filter(|outcome| matches!(outcome, Outcome::Untaken))
+                    for outcome in
+                        outcomes.0.iter_mut().filter(|outcome| matches!(outcome, PublishOutcome::NoStream))
                     {
-                        *outcome = Outcome::Done(Err(error.clone()));
+                        *outcome = PublishOutcome::Done(Err(error.clone()));
                     }
                     return;
                 }
@@ -71,18 +72,17 @@ impl Nats {
         }
     }
 
-    /// Sends one event after the other and takes the acknowledgements as they come. How many may be under way at once is
-    /// known to the context, which lets the next one wait.
-    async fn send(&self, events: &[Event], results: &mut Results) {
+    /// Sends the events in order and collects the acknowledgements as they arrive. The JetStream context limits how many are in flight.
+    async fn send(&self, events: &[Event], outcomes: &mut Outcomes) {
         let mut acks = FuturesUnordered::new();
         for (at, event) in events.iter().enumerate() {
-            if matches!(results.0[at], Outcome::Done(_)) {
+            if matches!(outcomes.0[at], PublishOutcome::Done(_)) {
                 continue;
             }
             let (subject, message) = match self.message(event) {
                 Ok(message) => message,
                 Err(error) => {
-                    results.0[at] = Outcome::Done(Err(error));
+                    outcomes.0[at] = PublishOutcome::Done(Err(error));
                     continue;
                 }
             };
@@ -90,17 +90,17 @@ impl Nats {
             let sent = loop {
                 tokio::select! {
                     biased;
-                    Some((at, acknowledged)) = acks.next() => results.0[at] = outcome(acknowledged),
+                    Some((at, acknowledged)) = acks.next() => outcomes.0[at] = publish_outcome(acknowledged),
                     sent = &mut sending => break sent,
                 }
             };
             match sent {
                 Ok(ack) => acks.push(async move { (at, ack.await) }),
-                Err(error) => results.0[at] = outcome(Err(error)),
+                Err(error) => outcomes.0[at] = publish_outcome(Err(error)),
             }
         }
         while let Some((at, acknowledged)) = acks.next().await {
-            results.0[at] = outcome(acknowledged);
+            outcomes.0[at] = publish_outcome(acknowledged);
         }
     }
 
@@ -109,7 +109,7 @@ impl Nats {
         let mut message = PublishMessage::build()
             .payload(event.encode()?)
             .message_id(event.id.to_string())
-            // Where our stream is gone another may take our subjects.
+            // If our stream is gone, another stream may accept our subjects.
             .expected_stream(&self.stream.name);
         if let Some(trace) = event.trace() {
             message = message.header("traceparent", trace);
@@ -118,21 +118,21 @@ impl Nats {
     }
 }
 
-impl Outcome {
+impl PublishOutcome {
     fn into_result(self) -> Result<(), Error> {
         match self {
             Self::Done(result) => result,
             Self::Open => Err(Error::unreachable(io::Error::from(ErrorKind::TimedOut))),
-            Self::Untaken => Err(Error::unreachable(io::Error::other("the stream takes nothing"))),
+            Self::NoStream => Err(Error::unreachable(io::Error::other("no stream accepts the event"))),
         }
     }
 }
 
-/// An acknowledgement of something that was stored before is as good as any.
-fn outcome(acknowledged: Result<PublishAck, PublishError>) -> Outcome {
-    match acknowledged.map_err(Failure::of) {
-        Ok(_) => Outcome::Done(Ok(())),
-        Err(Failure::Untaken) => Outcome::Untaken,
-        Err(Failure::Failed(error)) => Outcome::Done(Err(error)),
+/// Treats the acknowledgement of a duplicate as success.
+fn publish_outcome(acknowledged: Result<PublishAck, PublishError>) -> PublishOutcome {
+    match acknowledged.map_err(Failure::from_error) {
+        Ok(_) => PublishOutcome::Done(Ok(())),
+        Err(Failure::NoStream) => PublishOutcome::NoStream,
+        Err(Failure::Failed(error)) => PublishOutcome::Done(Err(error)),
     }
 }

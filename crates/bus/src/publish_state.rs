@@ -1,4 +1,4 @@
-//! Whether events get through: what metrics count, and what readiness reports.
+//! Tracks whether the bus stores events, for the metrics and for readiness.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use crate::{Bus, Error};
 
-/// How long nothing may get through before it is reported: an election among NATS servers takes about as long.
+/// How long nothing may be stored before readiness reports it. An election among NATS servers takes about this long.
 const GRACE: Duration = Duration::from_secs(2);
-/// Publishers try again at least every second. A refusal that was not repeated for this long, and `bus.timeout` twice, is over for
-/// this process: another one has published the event.
+/// Publishers retry at least every second. A refusal that is not repeated for this long plus twice `bus.timeout` is over for this
+/// process: another process has published the event.
 const REPEATED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Cheap to clone; clones share state.
+/// Whether the bus stores events. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishState(Arc<Inner>);
 
@@ -29,11 +29,11 @@ struct Inner {
     stuck: Mutex<Option<Stuck>>,
 }
 
-/// Nothing has been stored since then.
+/// A period in which nothing was stored.
 #[derive(Debug)]
 struct Stuck {
     since: Instant,
-    last_tried: Instant,
+    last_attempt: Instant,
     last: Error,
 }
 
@@ -47,29 +47,29 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// What a lookup found of an event that is published again.
+/// The result of looking up an event that is published again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum LookedUp {
+pub(crate) enum LookupResult {
     Stored,
     Absent,
-    /// Too much was stored since.
+    /// Too many events were stored since.
     Unchecked,
 }
 
 impl Bus {
-    /// Adds the metrics of publishing.
+    /// Registers the metrics of publishing.
     pub fn register_metrics(&self, registry: &mut Registry) {
         let state = match self {
             Self::Memory(memory) => memory.state(),
             Self::Nats(nats) => &nats.state,
         };
         registry.register(
-            "bus_refused",
-            "Publications of an event that did not store it, by reason",
+            "playhouse_bus_refused",
+            "Attempts to publish an event that did not store it, by reason",
             state.0.refused.clone(),
         );
         registry.register(
-            "bus_looked_up",
+            "playhouse_bus_looked_up",
             "Events published again after the duplicate window, by whether the stream had them: stored, absent, unchecked",
             state.0.looked_up.clone(),
         );
@@ -86,13 +86,13 @@ impl PublishState {
         }))
     }
 
-    /// Notes what became of a batch. One event that was stored shows that the bus takes events.
-    pub(crate) fn note(&self, results: &[Result<(), Error>]) {
+    /// Records the results of a batch. One stored event shows that the bus stores events.
+    pub(crate) fn record(&self, results: &[Result<(), Error>]) {
         let mut last = None;
         for error in results.iter().filter_map(|result| result.as_ref().err()) {
             self.0.refused.get_or_create(&ReasonLabels { reason: error.reason().label() }).inc();
-            // An event that is itself at fault says nothing of the bus.
-            if !error.is_hopeless() {
+            // A permanent error is the event's fault and says nothing about the bus.
+            if !error.is_permanent() {
                 last = Some(error);
             }
         }
@@ -103,20 +103,20 @@ impl PublishState {
             let mut stuck = self.stuck();
             let before = stuck.take().filter(|stuck| self.is_repeated(stuck, now));
             let since = before.map_or(now, |stuck| stuck.since);
-            *stuck = Some(Stuck { since, last_tried: now, last: last.clone() });
+            *stuck = Some(Stuck { since, last_attempt: now, last: last.clone() });
         }
     }
 
-    pub(crate) fn looked_up(&self, outcome: LookedUp, events: usize) {
+    pub(crate) fn looked_up(&self, outcome: LookupResult, events: usize) {
         let outcome = match outcome {
-            LookedUp::Stored => "stored",
-            LookedUp::Absent => "absent",
-            LookedUp::Unchecked => "unchecked",
+            LookupResult::Stored => "stored",
+            LookupResult::Absent => "absent",
+            LookupResult::Unchecked => "unchecked",
         };
         self.0.looked_up.get_or_create(&OutcomeLabels { outcome }).inc_by(events as u64);
     }
 
-    /// Fails while nothing gets through.
+    /// Fails while nothing is stored.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let now = Instant::now();
         match &*self.stuck() {
@@ -128,10 +128,10 @@ impl PublishState {
     }
 
     fn is_repeated(&self, stuck: &Stuck, now: Instant) -> bool {
-        now - stuck.last_tried < self.0.repeated_within
+        now - stuck.last_attempt < self.0.repeated_within
     }
 
-    /// A panic while it was held leaves a whole value.
+    /// Ignores poisoning: a panic leaves a complete value.
     fn stuck(&self) -> MutexGuard<'_, Option<Stuck>> {
         self.0.stuck.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,34 +149,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bus_that_refuses_is_reported_until_one_event_is_stored() {
+    async fn refusing_bus_is_reported_until_an_event_is_stored() {
         let state = PublishState::new(Duration::from_secs(5));
-        state.note(&[refused()]);
-        assert!(state.check().is_ok(), "one refusal is no outage");
+        state.record(&[refused()]);
+        assert!(state.check().is_ok(), "one refusal is not an outage");
         tokio::time::advance(GRACE).await;
-        state.note(&[refused(), Err(Error::Event("no subject".to_owned()))]);
+        state.record(&[refused(), Err(Error::Event("no subject".to_owned()))]);
         let error = state.check().unwrap_err();
-        assert!(error.is_passing() && base::error::chain(&error).contains("limits exceeded"), "{error:?}");
-        state.note(&[refused(), Ok(())]);
+        assert!(error.is_transient() && base::error::chain(&error).contains("limits exceeded"), "{error:?}");
+        state.record(&[refused(), Ok(())]);
         assert!(state.check().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_nobody_repeats_is_over() {
+    async fn refusal_that_is_not_repeated_expires() {
         let state = PublishState::new(Duration::from_secs(5));
-        state.note(&[refused()]);
+        state.record(&[refused()]);
         tokio::time::advance(REPEATED_WITHIN + Duration::from_secs(10)).await;
         assert!(state.check().is_ok());
-        // A later one begins anew.
-        state.note(&[refused()]);
+        // A later refusal starts a new period.
+        state.record(&[refused()]);
         assert!(state.check().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hopeless_event_does_not_make_the_bus_unready() {
+    async fn permanent_error_does_not_make_the_bus_unready() {
         let state = PublishState::new(Duration::from_secs(5));
         for _ in 0..5 {
-            state.note(&[Err(Error::TooLarge("2 MB".to_owned()))]);
+            state.record(&[Err(Error::TooLarge("2 MB".to_owned()))]);
             tokio::time::advance(GRACE).await;
         }
         assert!(state.check().is_ok());

@@ -13,17 +13,17 @@ use async_nats::{Request, StatusCode, Subject};
 use futures::StreamExt;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::consume::{Answer, Origin};
-use crate::publish::LOOK_AGAIN;
-use crate::read::below;
+use crate::consume::{Origin, Response};
+use crate::publish::RECHECK;
+use crate::read::strip_prefix;
 use crate::{Delivery, Error, Nats, Subscription};
 
-/// How often the server tells somebody who waits that it is still there. It also ends a request that has got something and
-/// cannot get more because `max_pending` is reached, which would otherwise wait to its end.
+/// How often the server sends a heartbeat to a waiting request. A heartbeat also ends a request that has events but can get no more
+/// because `max_pending` is reached. Otherwise it would wait until it expires.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
-/// Well below what the client holds for a subscription; it discards what is more.
-const LARGEST_BATCH: usize = 10_000;
+/// Well strip_prefix the buffer of a client subscription, which discards messages beyond it.
+const MAX_BATCH: usize = 10_000;
 
 /// A durable consumer on NATS.
 #[derive(Clone, Debug)]
@@ -35,14 +35,14 @@ struct Inner {
     subscription: Subscription,
 }
 
-/// How a request for events ended.
-enum End {
-    /// With all that were asked for, or there are no more.
+/// How a pull request ended.
+enum PullEnd {
+    /// It got all requested events, or there are no more.
     Done,
-    /// The server has forgotten it: it was started again, or the connection was another one.
+    /// The server has lost the request: it restarted, or the connection changed.
     Lost,
-    /// Nobody took it: the consumer is not there.
-    Untaken,
+    /// The consumer does not exist.
+    NoConsumer,
 }
 
 impl Nats {
@@ -51,7 +51,7 @@ impl Nats {
         Ok(NatsConsumer(Arc::new(Inner { nats: self.clone(), subscription: subscription.clone() })))
     }
 
-    /// Sees to it that the consumer is there and is as the subscription says.
+    /// Creates or updates the consumer according to the subscription.
     async fn ensure_consumer(&self, wanted: &Subscription) -> Result<(), Error> {
         if self.find_stream().await?.is_none() {
             self.ensure_stream().await?;
@@ -75,7 +75,7 @@ impl Nats {
         }
     }
 
-    /// The consumer of that name as it is; `None` if there is none.
+    /// Returns the configuration of the existing consumer, or `None`.
     async fn find_consumer(&self, wanted: &Subscription) -> Result<Option<consumer::Config>, Error> {
         let found = self
             .jetstream
@@ -96,26 +96,28 @@ impl Nats {
         }
     }
 
-    /// What keeps us from using a consumer of that name. The server itself refuses what else cannot be changed.
+    /// Fails if the existing consumer cannot be used. The server itself refuses other settings that cannot change.
     fn check_consumer(&self, wanted: &Subscription, found: &consumer::Config) -> Result<(), Error> {
-        const REMEDY: &str = "choose another name, or remove that consumer if nobody needs it";
+        const REMEDY: &str = "choose another name, or remove that consumer if it is not needed";
         if found.deliver_subject.is_some() {
             return Err(wanted.unusable(format!("it pushes events to {:?}; {REMEDY}", found.deliver_subject)));
         }
         if found.ack_policy != AckPolicy::Explicit {
-            return Err(wanted.unusable(format!("it does not have each event acknowledged; {REMEDY}")));
+            return Err(
+                wanted.unusable(format!("it does not require each event to be acknowledged; {REMEDY}"))
+            );
         }
-        let ours = self.filter(wanted);
-        if found.filter_subject != ours || !found.filter_subjects.is_empty() {
-            let theirs = [found.filter_subjects.join(", "), found.filter_subject.clone()].concat();
+        let requested = self.filter(wanted);
+        if found.filter_subject != requested || !found.filter_subjects.is_empty() {
+            let existing = [found.filter_subjects.join(", "), found.filter_subject.clone()].concat();
             let all = format!("{}.>", self.stream.prefix);
             let named = |subjects: String| if subjects.is_empty() { all.clone() } else { subjects };
-            return Err(wanted.reads_others(&named(theirs), &named(ours)));
+            return Err(wanted.subjects_differ(&named(existing), &named(requested)));
         }
         Ok(())
     }
 
-    /// Empty for everything, as NATS has it.
+    /// Returns the subject filter. Empty for all subjects, as NATS defines it.
     fn filter(&self, wanted: &Subscription) -> String {
         let full = |subjects: &String| format!("{}.{subjects}", self.stream.prefix);
         wanted.subjects.as_ref().map(full).unwrap_or_default()
@@ -127,8 +129,8 @@ impl NatsConsumer {
         &self.0.subscription.name
     }
 
-    /// The position up to which everything is acknowledged.
-    pub(crate) async fn floor(&self) -> Result<u64, Error> {
+    /// Returns the position up to which everything is acknowledged.
+    pub(crate) async fn ack_floor(&self) -> Result<u64, Error> {
         let Inner { nats, subscription } = &*self.0;
         let found = nats
             .jetstream
@@ -140,7 +142,7 @@ impl NatsConsumer {
 
     pub(crate) async fn fetch(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, Error> {
         let nats = &self.0.nats;
-        // The client would keep the request and send it once it is connected, when nobody waits for the events any more.
+        // The client would buffer the request and send it after it reconnects, when the caller no longer waits.
         if nats.client.connection_state() == State::Disconnected {
             return Err(Error::unreachable(io::Error::from(ErrorKind::NotConnected)));
         }
@@ -148,61 +150,66 @@ impl NatsConsumer {
         let mut taken = Vec::new();
         let ended = timeout_at(until + nats.timeout, self.pull_until(&mut taken, max, until)).await;
         match ended {
-            // Whatever happened then, these were delivered to us.
+            // These were delivered, whatever happened afterwards.
             _ if !taken.is_empty() => Ok(taken),
             Ok(ended) => ended.map(|()| taken),
             Err(elapsed) => Err(Error::unreachable(elapsed)),
         }
     }
 
-    /// Asks until there is something or the time is over, making the consumer anew where it has vanished.
+    /// Pulls until there are events or the time is over. Creates the consumer again if it has vanished.
     async fn pull_until(&self, taken: &mut Vec<Delivery>, max: usize, until: Instant) -> Result<(), Error> {
         let Inner { nats, subscription } = &*self.0;
         for failures in 1.. {
-            match self.ask(taken, max, until.saturating_duration_since(Instant::now())).await? {
+            match self.pull_or_wait(taken, max, until.saturating_duration_since(Instant::now())).await? {
                 _ if !taken.is_empty() => return Ok(()),
-                End::Done | End::Lost if Instant::now() >= until => return Ok(()),
-                // What is there, others wait for already. They have it in a moment, or `max_pending` is reached.
-                End::Done => {}
-                End::Lost => continue,
-                End::Untaken => match nats.ensure_consumer(subscription).await {
+                PullEnd::Done | PullEnd::Lost if Instant::now() >= until => return Ok(()),
+                // Other requests get the available events first, or `max_pending` is reached.
+                PullEnd::Done => {}
+                PullEnd::Lost => continue,
+                PullEnd::NoConsumer => match nats.ensure_consumer(subscription).await {
                     Ok(()) if failures == 1 => continue,
-                    // It is there and takes nothing: it is still being recovered.
+                    // The consumer exists but accepts nothing: it is still recovering.
                     Ok(()) | Err(Error::Unreachable(_)) => {}
                     Err(error) => return Err(error),
                 },
             }
-            sleep(LOOK_AGAIN.after(failures)).await;
+            sleep(RECHECK.after(failures)).await;
         }
         Ok(())
     }
 
-    /// Asks for what there is, and else for what comes first.
-    async fn ask(&self, taken: &mut Vec<Delivery>, max: usize, wait: Duration) -> Result<End, Error> {
-        // A short wait may be over before a busy server begins to deliver what it has.
+    /// Pulls the available events. If there are none, waits for the first.
+    async fn pull_or_wait(
+        &self,
+        taken: &mut Vec<Delivery>,
+        max: usize,
+        wait: Duration,
+    ) -> Result<PullEnd, Error> {
+        // A short wait may expire before a busy server begins to deliver.
         if wait < 2 * HEARTBEAT {
             let end = self.pull(taken, max, None).await?;
-            let is_nothing = matches!(end, End::Done) && taken.is_empty();
-            if !is_nothing || wait.is_zero() {
+            let is_empty = matches!(end, PullEnd::Done) && taken.is_empty();
+            if !is_empty || wait.is_zero() {
                 return Ok(end);
             }
         }
         self.pull(taken, max, Some(wait)).await
     }
 
-    /// One request. It ends with the events that there are; if there are none at once or, with a wait, when that is over.
+    /// Sends one pull request. It ends with the available events. Without events it ends at once, or after `wait` if one is given.
     async fn pull(
         &self,
         taken: &mut Vec<Delivery>,
         max: usize,
         wait: Option<Duration>,
-    ) -> Result<End, Error> {
+    ) -> Result<PullEnd, Error> {
         let Inner { nats, subscription } = &*self.0;
-        let batch = max.min(subscription.max_pending).min(LARGEST_BATCH);
+        let batch = max.min(subscription.max_pending).min(MAX_BATCH);
         // The server refuses a heartbeat that is longer than half of the wait.
         let heartbeat = wait.filter(|wait| *wait >= 2 * HEARTBEAT).map(|_| HEARTBEAT);
-        // A server that is there is quiet for no longer. Half of the timeout is left for what there is to do otherwise.
-        let quiet = heartbeat.or(wait).unwrap_or_default() + HEARTBEAT.min(nats.timeout / 2);
+        // A live server is never silent for longer. Half of the timeout is left for other work.
+        let max_silence = heartbeat.or(wait).unwrap_or_default() + HEARTBEAT.min(nats.timeout / 2);
         let request = BatchConfig {
             batch,
             expires: wait,
@@ -212,45 +219,45 @@ impl NatsConsumer {
         };
         let request = serde_json::to_vec(&request).map_err(Error::unreachable)?;
         let inbox = nats.client.new_inbox();
-        let mut answers = nats.client.subscribe(inbox.clone()).await.map_err(Error::unreachable)?;
+        let mut responses = nats.client.subscribe(inbox.clone()).await.map_err(Error::unreachable)?;
         let subject = format!("CONSUMER.MSG.NEXT.{}.{}", nats.stream.name, subscription.name);
         let request = Request::new().payload(request.into()).inbox(inbox);
         nats.jetstream.send_request(subject, request).await.map_err(Error::unreachable)?;
-        let mut is_known = false;
+        let mut is_confirmed = false;
         loop {
-            let answer = match timeout(quiet, answers.next()).await {
-                Ok(answer) => answer,
-                Err(_) if is_known => return Ok(End::Lost),
-                // Nobody refuses what is asked of a consumer that is not there, so we have to look.
+            let response = match timeout(max_silence, responses.next()).await {
+                Ok(response) => response,
+                Err(_) if is_confirmed => return Ok(PullEnd::Lost),
+                // The server does not refuse a request to a missing consumer, so look for the consumer.
                 Err(_) => tokio::select! {
                     biased;
-                    answer = answers.next() => answer,
+                    response = responses.next() => response,
                     found = nats.find_consumer(subscription) => match found? {
-                        // Without an end it is not refused either where `max_pending` is reached.
-                        Some(_) if wait.is_none() => return Ok(End::Done),
+                        // A request without a wait is also not refused if `max_pending` is reached.
+                        Some(_) if wait.is_none() => return Ok(PullEnd::Done),
                         Some(_) => {
-                            is_known = true;
+                            is_confirmed = true;
                             continue;
                         }
-                        None => return Ok(End::Untaken),
+                        None => return Ok(PullEnd::NoConsumer),
                     },
                 },
             };
             let closed = || Error::unreachable(io::Error::from(ErrorKind::ConnectionAborted));
-            let answer = answer.ok_or_else(closed)?;
-            is_known = false;
-            let said = answer.description.as_deref().unwrap_or_default();
-            match answer.status {
+            let response = response.ok_or_else(closed)?;
+            is_confirmed = false;
+            let said = response.description.as_deref().unwrap_or_default();
+            match response.status {
                 None | Some(StatusCode::OK) => {
-                    taken.push(self.delivery(answer)?);
+                    taken.push(self.delivery(response)?);
                     if taken.len() >= batch {
-                        return Ok(End::Done);
+                        return Ok(PullEnd::Done);
                     }
                 }
                 Some(StatusCode::IDLE_HEARTBEAT) => {}
-                Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => return Ok(End::Done),
-                Some(StatusCode::NO_RESPONDERS) => return Ok(End::Untaken),
-                Some(_) if said.eq_ignore_ascii_case("Consumer Deleted") => return Ok(End::Untaken),
+                Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => return Ok(PullEnd::Done),
+                Some(StatusCode::NO_RESPONDERS) => return Ok(PullEnd::NoConsumer),
+                Some(_) if said.eq_ignore_ascii_case("Consumer Deleted") => return Ok(PullEnd::NoConsumer),
                 Some(status) => {
                     return Err(Error::unreachable(io::Error::other(format!("{status} {said}"))));
                 }
@@ -261,36 +268,36 @@ impl NatsConsumer {
     fn delivery(&self, message: async_nats::Message) -> Result<Delivery, Error> {
         let nats = &self.0.nats;
         let message = Message { message, context: nats.jetstream.clone() };
-        let no_event = || Error::unreachable(io::Error::other("an answer that is no event"));
+        let no_event = || Error::unreachable(io::Error::other("a response that is not an event"));
         let info = message.info().map_err(|_| no_event())?;
         let (position, attempt) = (info.stream_sequence, info.delivered.try_into().unwrap_or(1));
         let message = message.message;
         let reply = message.reply.ok_or_else(no_event)?;
-        let subject = below(&message.subject, &nats.stream.prefix).to_owned();
+        let subject = strip_prefix(&message.subject, &nats.stream.prefix).to_owned();
         let origin = Origin::Nats { consumer: self.clone(), reply };
         Ok(Delivery { position, attempt, subject, body: message.payload, origin })
     }
 
-    /// As a request, which the server confirms. The client's own double acknowledgement takes "nobody is there" for a
+    /// Sends the response as a request, which the server confirms. The client's own double acknowledgement treats "no responders" as a
     /// confirmation.
-    pub(crate) async fn answer(
+    pub(crate) async fn respond(
         &self,
         reply: &Subject,
-        answer: Answer,
+        response: Response,
         started: Instant,
     ) -> Result<(), Error> {
         let nats = &self.0.nats;
-        let kind = match answer {
-            Answer::Done => AckKind::Ack,
-            Answer::Again(Duration::ZERO) => AckKind::Nak(None),
-            Answer::Again(after) => AckKind::Nak(Some(after)),
-            // Without the reason, which NATS before 2.10 takes for another word altogether.
-            Answer::GivenUp => AckKind::Term,
-            Answer::InProgress => AckKind::Progress,
+        let kind = match response {
+            Response::Done => AckKind::Ack,
+            Response::RedeliverAfter(Duration::ZERO) => AckKind::Nak(None),
+            Response::RedeliverAfter(after) => AckKind::Nak(Some(after)),
+            // Without the reason: NATS before 2.10 misreads it as another command.
+            Response::GivenUp => AckKind::Term,
+            Response::InProgress => AckKind::Progress,
         };
-        let told = nats.client.request(reply.clone(), kind.into());
-        let told = timeout_at(started + nats.timeout, told).await.map_err(Error::unreachable)?;
-        told.map(drop).map_err(Error::unreachable)
+        let confirmed = nats.client.request(reply.clone(), kind.into());
+        let confirmed = timeout_at(started + nats.timeout, confirmed).await.map_err(Error::unreachable)?;
+        confirmed.map(drop).map_err(Error::unreachable)
     }
 }
 

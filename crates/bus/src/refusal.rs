@@ -1,4 +1,4 @@
-//! Which refusals of JetStream are the event's fault, and which pass.
+//! Classifies JetStream's refusals: permanent (the event's fault) or transient.
 
 use std::error::Error as StdError;
 
@@ -7,26 +7,26 @@ use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 
 use crate::Error;
 
-/// Why an event was not stored: a label of few values.
+/// Why an event was not stored. Used as a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The bus does not answer, or not in time.
+    /// The bus does not answer in time.
     Unreachable,
-    /// An earlier publication under the same id is still being agreed on by the servers.
+    /// The servers are still replicating an earlier publication of the same id.
     DuplicateInProcess,
-    /// The account or the server has used up its storage.
+    /// The account or the server has no storage left.
     StorageLimit,
-    /// The stream has more to store than it gets done.
+    /// The stream is overloaded.
     TooManyRequests,
     /// The stream cannot write: it is full and discards nothing, or its disk fails.
     StoreFailed,
-    /// The stream is not there, sealed, offline, or not what we need.
+    /// The stream is missing, sealed, offline or unsuitable.
     Stream,
     /// The embedded bus is full of events that a consumer has not acknowledged.
     Full,
-    /// The event is larger than the stream or the server takes.
+    /// The event is larger than the stream or the server accepts.
     TooLarge,
-    /// The event's subject is none, or it cannot be written as JSON.
+    /// The event's subject is invalid, or the event cannot be encoded as JSON.
     BadEvent,
     Other,
 }
@@ -47,8 +47,8 @@ impl Reason {
         }
     }
 
-    /// By the server's own code. The HTTP-like code beside it does not help: 400, 409 and 429 are given for what passes.
-    const fn of(code: ErrorCode) -> Self {
+    /// Classifies by the server's own error code. Its HTTP-like code does not help: 400, 409 and 429 also stand for transient errors.
+    const fn from_code(code: ErrorCode) -> Self {
         match code {
             ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => Self::DuplicateInProcess,
             ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
@@ -68,18 +68,18 @@ impl Reason {
 /// What a failed publication means for its event.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// Nobody took it: the stream is not there.
-    Untaken,
+    /// No stream received the event: the stream does not exist.
+    NoStream,
     Failed(Error),
 }
 
 impl Failure {
-    /// The one rule. Hopeless is only what is listed here; whatever else the server says, now or in a later version, passes.
-    pub(crate) fn of(error: PublishError) -> Self {
+    /// Classifies an error. Only the errors listed here are permanent; any other, also of a later server version, is transient.
+    pub(crate) fn from_error(error: PublishError) -> Self {
         let refusal = error.source().and_then(|cause| cause.downcast_ref::<async_nats::jetstream::Error>());
         let Some(refusal) = refusal else {
             return match error.kind() {
-                PublishErrorKind::StreamNotFound => Self::Untaken,
+                PublishErrorKind::StreamNotFound => Self::NoStream,
                 PublishErrorKind::MaxPayloadExceeded => {
                     Self::Failed(Error::TooLarge(base::error::chain(&error)))
                 }
@@ -88,11 +88,11 @@ impl Failure {
         };
         let said = refusal.to_string();
         match refusal.error_code() {
-            ErrorCode::STREAM_NOT_FOUND | ErrorCode::STREAM_NOT_MATCH => Self::Untaken,
+            ErrorCode::STREAM_NOT_FOUND | ErrorCode::STREAM_NOT_MATCH => Self::NoStream,
             ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
                 Self::Failed(Error::TooLarge(said))
             }
-            code => Self::Failed(Error::Refusing { reason: Reason::of(code), said }),
+            code => Self::Failed(Error::Refusing { reason: Reason::from_code(code), said }),
         }
     }
 }
@@ -103,15 +103,15 @@ mod tests {
 
     use super::*;
 
-    /// As the server's answers have them, by nats-server's `errors.json`.
+    /// Builds a refusal with codes from nats-server's `errors.json`.
     fn refused(code: u16, err_code: u64, description: &str) -> Failure {
         let said = serde_json::json!({ "code": code, "err_code": err_code, "description": description });
         let said: async_nats::jetstream::Error = serde_json::from_value(said).unwrap();
-        Failure::of(PublishError::with_source(PublishErrorKind::Other, said))
+        Failure::from_error(PublishError::with_source(PublishErrorKind::Other, said))
     }
 
     #[test]
-    fn refusals_that_pass_are_not_the_events_fault() {
+    fn most_refusals_are_transient() {
         for (code, err_code, said, reason) in [
             (409, 10158, "duplicate message id is in process", Reason::DuplicateInProcess),
             (400, 10002, "resource limits exceeded for account", Reason::StorageLimit),
@@ -125,35 +125,35 @@ mod tests {
             (503, 10008, "JetStream system temporarily unavailable", Reason::Other),
             (500, 10009, "JetStream cluster can not handle request", Reason::Other),
             (503, 10163, "expected last sequence per subject not ready", Reason::Other),
-            (400, 19999, "something that no version says yet", Reason::Other),
+            (400, 19999, "a code of a later version", Reason::Other),
         ] {
             let Failure::Failed(error) = refused(code, err_code, said) else { panic!("{said}") };
-            assert!(error.is_passing() && !error.is_hopeless(), "{error:?}");
+            assert!(error.is_transient() && !error.is_permanent(), "{error:?}");
             assert_eq!(error.reason(), reason, "{said}");
             assert!(error.to_string().contains(said), "{error}");
         }
     }
 
     #[test]
-    fn what_is_too_large_is_hopeless() {
+    fn too_large_is_permanent() {
         for (err_code, said) in
             [(10054, "message size exceeds maximum allowed"), (10097, "header size exceeds maximum allowed")]
         {
             let Failure::Failed(error) = refused(400, err_code, said) else { panic!("{said}") };
-            assert!(error.is_hopeless() && !error.is_passing(), "{error:?}");
+            assert!(error.is_permanent() && !error.is_transient(), "{error:?}");
             assert_eq!(error.reason(), Reason::TooLarge);
         }
-        let large = Failure::of(PublishError::new(PublishErrorKind::MaxPayloadExceeded));
-        assert!(matches!(large, Failure::Failed(error) if error.is_hopeless()));
+        let large = Failure::from_error(PublishError::new(PublishErrorKind::MaxPayloadExceeded));
+        assert!(matches!(large, Failure::Failed(error) if error.is_permanent()));
     }
 
     #[test]
-    fn a_stream_that_is_not_there_is_made_again() {
-        assert!(matches!(refused(404, 10059, "stream not found"), Failure::Untaken));
-        assert!(matches!(refused(400, 10060, "expected stream does not match"), Failure::Untaken));
-        let nobody = Failure::of(PublishError::new(PublishErrorKind::StreamNotFound));
-        assert!(matches!(nobody, Failure::Untaken));
-        let late = Failure::of(PublishError::new(PublishErrorKind::TimedOut));
+    fn missing_stream_is_detected() {
+        assert!(matches!(refused(404, 10059, "stream not found"), Failure::NoStream));
+        assert!(matches!(refused(400, 10060, "expected stream does not match"), Failure::NoStream));
+        let no_responder = Failure::from_error(PublishError::new(PublishErrorKind::StreamNotFound));
+        assert!(matches!(no_responder, Failure::NoStream));
+        let late = Failure::from_error(PublishError::new(PublishErrorKind::TimedOut));
         assert!(matches!(late, Failure::Failed(Error::Unreachable(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! The stream that keeps our events.
+//! The JetStream stream that stores our events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use async_nats::jetstream::stream::{self, RetentionPolicy, StorageType};
 
 use crate::{Config, Error, Nats};
 
-/// How long the bus remembers the id of an event that it has stored: what is tried again is tried again within this time.
+/// How long the bus dedupes the id of a stored event.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
 
-/// A stream cannot remember ids for longer than it keeps events.
+/// Returns the duplicate window, which cannot be longer than the stream stores events.
 pub(crate) fn duplicate_window(max_age: Duration) -> Duration {
     DUPLICATE_WINDOW.min(max_age)
 }
@@ -22,15 +22,15 @@ fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// What the stream should be.
+/// The stream as configured.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) name: String,
-    /// What all subjects begin with.
+    /// The prefix of all subjects.
     pub(crate) prefix: String,
     max_age: Duration,
     replicas: u32,
-    /// The duplicate window of the stream that is there, in milliseconds: an operator may have set another one.
+    /// The actual duplicate window in milliseconds. An operator may have changed it.
     window: Arc<AtomicU64>,
 }
 
@@ -45,7 +45,7 @@ impl Stream {
         }
     }
 
-    /// How long the stream remembers an id.
+    /// Returns how long the stream dedupes an id.
     pub(crate) fn duplicate_window(&self) -> Duration {
         Duration::from_millis(self.window.load(Ordering::Relaxed))
     }
@@ -68,22 +68,22 @@ impl Stream {
         }
     }
 
-    /// An error about this stream that an operator has to settle.
+    /// Returns an error about this stream that an operator has to resolve.
     pub(crate) fn unusable(&self, reason: impl Into<String>) -> Error {
         Error::Stream { name: self.name.clone(), reason: reason.into() }
     }
 
-    /// What keeps us from using a stream of our name.
+    /// Fails if an existing stream of our name cannot be used.
     pub(crate) fn check(&self, found: &stream::Config) -> Result<(), Error> {
-        const REMEDY: &str = "set bus.stream to another name, or remove that stream if nobody needs it";
-        let ours = self.subjects();
-        if found.subjects != [ours.as_str()] {
-            let theirs = found.subjects.join(", ");
-            let reason = format!("it is for the subjects {theirs}, and ours are {ours}; {REMEDY}");
+        const REMEDY: &str = "set bus.stream to another name, or remove that stream if it is not needed";
+        let expected = self.subjects();
+        if found.subjects != [expected.as_str()] {
+            let actual = found.subjects.join(", ");
+            let reason = format!("it is for the subjects {actual}, not {expected}; {REMEDY}");
             return Err(self.unusable(reason));
         }
         if found.retention != RetentionPolicy::Limits {
-            return Err(self.unusable(format!("it forgets events once they are read; {REMEDY}")));
+            return Err(self.unusable(format!("it removes events once they are read; {REMEDY}")));
         }
         if found.no_ack {
             return Err(self.unusable(format!("it acknowledges nothing (no_ack); {REMEDY}")));
@@ -91,12 +91,12 @@ impl Stream {
         Ok(())
     }
 
-    /// In what a stream that we can use differs from our settings, in words.
+    /// Describes how a usable stream differs from our settings.
     pub(crate) fn differences(&self, found: &stream::Config) -> Vec<String> {
         let ours = self.config();
         let mut differences = Vec::new();
         if found.storage != ours.storage {
-            differences.push("it is kept in memory, so a restart of NATS loses its events".to_owned());
+            differences.push("it is stored in memory, so a restart of NATS loses its events".to_owned());
         }
         let mut compare = |what: &str, found: String, ours: String| {
             if found != ours {
@@ -115,9 +115,9 @@ impl Stream {
 }
 
 impl Nats {
-    /// The stream of our name as it is; `None` if there is none.
+    /// Returns the existing stream of our name, or `None`.
     pub(crate) async fn find_stream(&self) -> Result<Option<stream::Info>, Error> {
-        // A request that is made while the connection is away waits to be sent, and only then for its answer.
+        // Without a connection the request would be buffered, and its own timeout would start only after it is sent.
         let found = tokio::time::timeout(self.timeout, self.jetstream.get_stream(&self.stream.name)).await;
         match found.map_err(Error::unreachable)? {
             Ok(found) => Ok(Some(found.cached_info().clone())),
@@ -135,21 +135,21 @@ impl Nats {
         }
     }
 
-    /// Sees to it that the stream is there. Where an operator has given it other limits, they stay.
+    /// Creates the stream if it does not exist. Keeps limits that an operator has changed.
     pub(crate) async fn ensure_stream(&self) -> Result<(), Error> {
         if let Some(found) = self.find_stream().await? {
             self.stream.check(&found.config)?;
             self.stream.window.store(millis(found.config.duplicate_window), Ordering::Relaxed);
             for difference in self.stream.differences(&found.config) {
-                tracing::warn!(stream = self.stream.name, difference, "the stream has limits of its own");
+                tracing::warn!(stream = self.stream.name, difference, "the stream differs from the settings");
             }
             return Ok(());
         }
         let config = self.stream.config();
         let created = tokio::time::timeout(self.timeout, self.jetstream.create_stream(config)).await;
         let error = match created.map_err(Error::unreachable)? {
-            Ok(made) => {
-                let window = made.cached_info().config.duplicate_window;
+            Ok(created) => {
+                let window = created.cached_info().config.duplicate_window;
                 self.stream.window.store(millis(window), Ordering::Relaxed);
                 tracing::info!(
                     stream = self.stream.name,
@@ -162,10 +162,10 @@ impl Nats {
         };
         match error.kind() {
             CreateStreamErrorKind::JetStream(refusal) if refusal.code() != 503 => match refusal.error_code() {
-                // Somebody was faster. What they made is looked at by the next attempt.
+                // Another process was faster. The next attempt checks its stream.
                 ErrorCode::STREAM_NAME_EXIST => Err(Error::unreachable(error)),
                 ErrorCode::STREAM_SUBJECT_OVERLAP => Err(self.stream.unusable(format!(
-                    "another stream takes the subjects {} already; set bus.subjects to another word, or bus.stream to the \
+                    "another stream already has the subjects {}; set bus.subjects to another word, or bus.stream to the \
                      name of that stream",
                     self.stream.subjects()
                 ))),

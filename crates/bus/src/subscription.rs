@@ -1,4 +1,4 @@
-//! What a durable consumer asks for.
+//! The settings of a durable consumer.
 
 use std::time::Duration;
 
@@ -6,43 +6,42 @@ use crate::Error;
 use crate::config::is_name;
 use crate::event::{SUBJECT_FORM, is_word};
 
-/// Longer than anybody waits, and well within what timers and NATS can count.
-pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+/// The longest wait: well within the range of timers and of NATS.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
-/// NATS keeps a consumer in a folder of its name.
-const LONGEST_NAME: usize = 128;
+/// NATS stores a consumer in a directory of its name.
+const MAX_NAME_LENGTH: usize = 128;
 
-/// A reader whose progress the bus keeps, by its name. Any number of processes may read as one consumer: each event goes
+/// A durable consumer, whose progress the bus stores under its name. Any number of processes may read as one consumer: each event goes
 /// to one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// Letters, digits, `_` and `-`.
     pub name: String,
-    /// Which subjects below `bus.subjects`: `entitlement.>`, `*.made`; `None` for all. An existing consumer cannot be given
-    /// others: what it has passed over would never be delivered.
+    /// The subjects below `bus.subjects`: `entitlement.>`, `*.made`; `None` for all. They cannot change for an existing consumer: events
+    /// it has skipped would never be delivered.
     pub subjects: Option<String>,
-    /// After this time an event that was neither acknowledged nor refused is delivered again.
+    /// After this time an event without a response is delivered again.
     pub ack_wait: Duration,
-    /// How many events may be delivered and not acknowledged, all readers of the name together. Those that are to come
-    /// again later count.
+    /// How many events may be delivered but not acknowledged, for all readers of the name together. Events that wait for a redelivery
+    /// count.
     pub max_pending: usize,
 }
 
 impl Subscription {
-    /// Whether a bus can take it, found before one is asked.
+    /// Validates the subscription before a request to the bus.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if !is_name(&self.name) || self.name.len() > LONGEST_NAME {
-            return Err(
-                self.unusable(format!("its name must be 1 to {LONGEST_NAME} letters, digits, `_` and `-`"))
-            );
+        if !is_name(&self.name) || self.name.len() > MAX_NAME_LENGTH {
+            return Err(self
+                .unusable(format!("its name must be 1 to {MAX_NAME_LENGTH} letters, digits, `_` and `-`")));
         }
         if let Some(subjects) = self.subjects.as_deref().filter(|subjects| !is_pattern(subjects)) {
             return Err(self.unusable(format!(
                 "its subjects {subjects:?} must be {SUBJECT_FORM}; `*` stands for any word, `>` at the end for any words"
             )));
         }
-        if self.ack_wait.is_zero() || self.ack_wait > LONGEST {
-            return Err(self.unusable("ack_wait must be longer than nothing and at most a year"));
+        if self.ack_wait.is_zero() || self.ack_wait > MAX_WAIT {
+            return Err(self.unusable("ack_wait must be greater than zero and at most a year"));
         }
         if self.max_pending == 0 || i32::try_from(self.max_pending).is_err() {
             return Err(self.unusable(format!("max_pending must be 1 to {}", i32::MAX)));
@@ -50,21 +49,21 @@ impl Subscription {
         Ok(())
     }
 
-    /// An error about this consumer that a person has to settle.
+    /// Returns an error about this consumer that an operator has to resolve.
     pub(crate) fn unusable(&self, reason: impl Into<String>) -> Error {
         Error::Consumer { name: self.name.clone(), reason: reason.into() }
     }
 
-    /// There is a consumer of this name that reads other subjects.
-    pub(crate) fn reads_others(&self, theirs: &str, ours: &str) -> Error {
+    /// Returns the error for an existing consumer of this name that reads other subjects.
+    pub(crate) fn subjects_differ(&self, existing: &str, requested: &str) -> Error {
         self.unusable(format!(
-            "it reads the subjects {theirs}, and not {ours}; give the new reader another name, which starts from the first \
-             event that is kept"
+            "it reads the subjects {existing}, not {requested}; choose another name, whose consumer starts from the first \
+             stored event"
         ))
     }
 
-    /// Whether an event of this subject, without the prefix of all subjects, is for this consumer.
-    pub(crate) fn wants(&self, subject: &str) -> bool {
+    /// Returns whether this consumer reads a subject (without the prefix `bus.subjects`).
+    pub(crate) fn matches(&self, subject: &str) -> bool {
         self.subjects.as_deref().is_none_or(|pattern| matches(pattern, subject))
     }
 }
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_bus_can_take_is_refused_by_name() {
+    fn invalid_subscription_is_refused_by_name() {
         subscription().check().unwrap();
         let wrong_names = ["", "a b", "a.b", "a*", ">", "a/b", "..", "ä", &"a".repeat(129)];
         let wrong_names = wrong_names.map(|name| Subscription { name: name.to_owned(), ..subscription() });
@@ -134,9 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_matches_as_on_nats() {
+    fn pattern_matches_as_on_nats() {
         let all = Subscription { subjects: None, ..subscription() };
-        assert!(all.wants("a") && all.wants("a.b"));
+        assert!(all.matches("a") && all.matches("a.b"));
         let matching = [
             ("a", "a"),
             ("a.b", "a.b"),

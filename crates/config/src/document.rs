@@ -1,4 +1,4 @@
-//! A TOML text as flat keys with their places.
+//! A TOML text as a flat list of keys with their positions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,39 +8,40 @@ use toml::de::{DeTable, DeValue};
 
 use crate::setting::Value;
 
-/// What stands in the reference for the name that a user gives a table.
+/// Stands in the reference for the name that a user gives a table.
 pub(crate) const TEMPLATE: &str = "NAME";
 
-/// A parsed TOML text: `[db] url = …` is the key `db.url`.
+/// A parsed TOML text. `[db] url = …` becomes the key `db.url`.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
-    pub(crate) entries: BTreeMap<String, Entry>,
-    /// Tables by their path, so that an unknown one is noticed even when it is empty.
-    pub(crate) tables: BTreeMap<String, Place>,
-    pub(crate) syntax: Vec<(Place, String)>,
+    pub(crate) settings: BTreeMap<String, RawSetting>,
+    /// All tables by path, so that an unknown table is noticed even when it is empty.
+    pub(crate) tables: BTreeMap<String, Position>,
+    pub(crate) syntax: Vec<(Position, String)>,
 }
 
+/// A value that has not been parsed into its type yet.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RawSetting {
     pub(crate) value: Value,
-    pub(crate) place: Place,
+    pub(crate) position: Position,
 }
 
-/// Where something stands in a text; both numbers start at 1.
+/// A position in a text. Both numbers start at 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
 impl Document {
-    /// Reads a text as far as it can be read; what cannot be is kept as a syntax problem.
+    /// Parses as much of the text as possible and keeps the rest as syntax errors.
     pub(crate) fn parse(text: &str) -> Self {
         let mut document = Self::default();
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
-            let place = Place::of(text, error.span().unwrap_or_default());
-            document.syntax.push((place, error.message().to_owned()));
+            let position = Position::new(text, error.span().unwrap_or_default());
+            document.syntax.push((position, error.message().to_owned()));
         }
         document.add_table(text, "", table.get_ref());
         document
@@ -52,46 +53,47 @@ impl Document {
             let key = if path.is_empty() { segment } else { format!("{path}.{segment}") };
             match value.get_ref() {
                 DeValue::Table(inner) => {
-                    self.tables.insert(key.clone(), Place::of(text, name.span()));
+                    self.tables.insert(key.clone(), Position::new(text, name.span()));
                     self.add_table(text, &key, inner);
                 }
                 leaf => {
-                    let entry = Entry { value: to_value(leaf), place: Place::of(text, name.span()) };
-                    self.entries.insert(key, entry);
+                    let setting =
+                        RawSetting { value: to_value(leaf), position: Position::new(text, name.span()) };
+                    self.settings.insert(key, setting);
                 }
             }
         }
     }
 }
 
-/// A name as a part of a key: in quotes where it would otherwise be taken for several.
+/// Formats a name as one segment of a key. Quotes it if it contains dots or other special characters.
 fn segment(name: &str) -> String {
     let is_bare =
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     if is_bare { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// The part of a key directly below `path`, if the key is that and no more.
+/// Returns the last segment of `key` if the key is directly below `path`.
 pub(crate) fn child_of<'a>(path: &str, key: &'a str) -> Option<&'a str> {
     let name = key.strip_prefix(path)?.strip_prefix('.')?;
-    let is_one = if name.starts_with('"') { segment_end(name) == name.len() } else { !name.contains('.') };
-    is_one.then_some(name)
+    let is_single = if name.starts_with('"') { segment_end(name) == name.len() } else { !name.contains('.') };
+    is_single.then_some(name)
 }
 
-/// Where a part in quotes ends.
+/// Returns where a quoted segment ends.
 fn segment_end(quoted: &str) -> usize {
-    let mut escaped = false;
+    let mut is_escaped = false;
     for (at, c) in quoted.char_indices().skip(1) {
         match c {
-            '"' if !escaped => return at + 1,
-            _ => escaped = c == '\\' && !escaped,
+            '"' if !is_escaped => return at + 1,
+            _ => is_escaped = c == '\\' && !is_escaped,
         }
     }
     quoted.len()
 }
 
-impl Place {
-    fn of(text: &str, span: Range<usize>) -> Self {
+impl Position {
+    fn new(text: &str, span: Range<usize>) -> Self {
         let offset =
             (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let before = &text[..offset];
@@ -115,24 +117,24 @@ fn to_value(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// All keys of a reference document: those with a default, and those that are commented out (`# key = …`) because they have
-/// none. The second part of each pair says whether the key has a default.
+/// Returns all keys of a reference document, each with whether it has a default. Keys without a default are commented out
+/// (`# key = …`).
 pub fn reference_keys(text: &str) -> Vec<(String, bool)> {
     let mut section = String::new();
     let mut keys = Vec::new();
     for line in text.lines() {
         if let Some(name) = header(line) {
             section = format!("{name}.");
-        } else if let Some((name, has_default)) = key_of(line) {
+        } else if let Some((name, has_default)) = parse_key(line) {
             keys.push((format!("{section}{name}"), has_default));
         }
     }
     keys
 }
 
-/// The reference as a file that gives every key: what is commented out is given as its comment shows it, and each table that
-/// users name is there once, under the name `name`.
-pub fn every_key(reference: &str) -> String {
+/// Converts the reference into a file that sets every key: commented-out keys take the value of their comment, and each table
+/// that users name appears once, as `name`.
+pub fn reference_with_all_keys(reference: &str) -> String {
     let text = uncommented(reference);
     let lines = text.lines().map(|line| match header(line) {
         Some(_) => format!("{}\n", line.replace(&format!(".{TEMPLATE}"), ".name")),
@@ -141,28 +143,28 @@ pub fn every_key(reference: &str) -> String {
     lines.collect()
 }
 
-/// The text with all keys that were commented out.
+/// Removes the comment signs from keys that are commented out.
 pub(crate) fn uncommented(reference: &str) -> String {
-    let lines = reference.lines().map(|line| match key_of(line) {
+    let lines = reference.lines().map(|line| match parse_key(line) {
         Some((_, false)) => format!("{}\n", line.trim().trim_start_matches("# ")),
         _ => format!("{line}\n"),
     });
     lines.collect()
 }
 
-/// `[name]`
+/// Returns the name in a line `[name]`.
 fn header(line: &str) -> Option<&str> {
     line.trim().strip_prefix('[')?.strip_suffix(']')
 }
 
-/// The key of a line, and whether it is in force.
-fn key_of(line: &str) -> Option<(&str, bool)> {
+/// Returns the key of a line, and whether the line is not commented out.
+fn parse_key(line: &str) -> Option<(&str, bool)> {
     let line = line.trim();
-    let (bare, in_force) = match line.strip_prefix("# ") {
+    let (bare, is_active) = match line.strip_prefix("# ") {
         Some(rest) => (rest, false),
         None => (line, true),
     };
     let (name, _) = bare.split_once(" = ")?;
     let is_key = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-    is_key.then_some((name, in_force))
+    is_key.then_some((name, is_active))
 }

@@ -1,14 +1,14 @@
-//! What is in force.
+//! The effective configuration.
 
 use std::fmt;
 
 use crate::problem::Origin;
 
-/// What is in force, and where each value came from, as TOML with comments.
+/// The effective value of every key with its origin. Displays as TOML with comments.
 #[derive(Debug, Default)]
 pub struct Effective(Vec<Group>);
 
-/// One table. TOML allows each only once, so keys that are read apart from each other still stand together.
+/// One table. TOML allows each table only once, so keys of a table are grouped even if they are read at different times.
 #[derive(Debug)]
 struct Group {
     section: String,
@@ -24,12 +24,12 @@ struct Line {
 }
 
 impl Effective {
-    /// Every key that is read.
+    /// Returns every key that was read.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.lines().map(|line| line.key.as_str())
     }
 
-    /// The same keys as the reference has them: with `NAME` where a user named a table.
+    /// Returns the same keys as the reference spells them: with `NAME` for the name of a user's table.
     pub fn reference_keys(&self) -> impl Iterator<Item = &str> {
         self.lines().map(|line| line.reference_key.as_str())
     }
@@ -38,8 +38,8 @@ impl Effective {
         self.0.iter().flat_map(|group| &group.lines)
     }
 
-    /// Makes a table show even if no key of it is read.
-    pub(crate) fn open(&mut self, section: &str) -> usize {
+    /// Adds a table if it is not there yet, so that it shows even without keys. Returns its index.
+    pub(crate) fn add_table(&mut self, section: &str) -> usize {
         let at = self.0.iter().position(|group| group.section == section);
         at.unwrap_or_else(|| {
             self.0.push(Group { section: section.to_owned(), lines: Vec::new() });
@@ -49,11 +49,11 @@ impl Effective {
 
     pub(crate) fn add(&mut self, key: String, reference_key: String, shown: Option<String>, origin: Origin) {
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-        let at = self.open(section);
+        let at = self.add_table(section);
         self.0[at].lines.push(Line { key, reference_key, shown, origin });
     }
 
-    /// Sorts the tables by `rank`, which takes the first word of a table's name. Tables of equal rank keep their order.
+    /// Sorts the tables by `rank`, a function of the first segment of a table's name. The sort is stable.
     pub(crate) fn sort_by_rank(&mut self, rank: impl Fn(&str) -> usize) {
         self.0.sort_by_key(|group| rank(group.section.split('.').next().unwrap_or_default()));
     }

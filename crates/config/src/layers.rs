@@ -1,35 +1,37 @@
-//! Where values come from.
+//! The layers that values come from.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::document::{Document, uncommented};
+use crate::renamed::RenamedKey;
 use crate::setting::Value;
 
-/// How the names of our environment variables begin.
+/// The prefix of our environment variables.
 pub const ENV_PREFIX: &str = "PLAYHOUSE_";
 
 /// The layers of a configuration, lowest first: reference, file, environment, flags.
 #[derive(Debug)]
 pub struct Layers {
     pub(crate) reference: Document,
-    /// The reference with the keys that it comments out.
+    /// The reference including the keys that it comments out.
     pub(crate) examples: Document,
     pub(crate) file: Option<(PathBuf, Document)>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) flags: BTreeMap<String, Flag>,
+    pub(crate) renamed: &'static [RenamedKey],
 }
 
 #[derive(Debug)]
 pub(crate) struct Flag {
     pub(crate) value: String,
-    /// How it was given, for messages: `--gateway-port`, `--set`.
+    /// The flag as the user wrote it, for messages: `--gateway-port`, `--set`.
     pub(crate) name: String,
 }
 
 impl Layers {
-    /// Only the defaults.
+    /// Starts with the defaults of the reference alone.
     pub fn new(reference: &str) -> Self {
         Self {
             reference: Document::parse(reference),
@@ -37,13 +39,20 @@ impl Layers {
             file: None,
             env: BTreeMap::new(),
             flags: BTreeMap::new(),
+            renamed: &[],
         }
     }
 
-    /// Changes the default of a key that has one in the reference.
+    /// Names the keys of earlier versions. They stay unknown; the report of one says what it is called now.
+    pub fn with_renamed(mut self, renamed: &'static [RenamedKey]) -> Self {
+        self.renamed = renamed;
+        self
+    }
+
+    /// Replaces the default of a key. Does nothing if the reference has no default for it.
     pub fn with_default(mut self, key: &str, value: &str) -> Self {
-        if let Some(entry) = self.reference.entries.get_mut(key) {
-            entry.value = Value::Word(value.to_owned());
+        if let Some(setting) = self.reference.settings.get_mut(key) {
+            setting.value = Value::Word(value.to_owned());
         }
         self
     }
@@ -58,7 +67,7 @@ impl Layers {
         self
     }
 
-    /// Takes the variables that are ours. An empty one counts as not set.
+    /// Takes the variables with our prefix. An empty variable counts as not set.
     pub fn with_env(mut self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
         let ours = vars.into_iter().filter(|(name, value)| {
             name.starts_with(ENV_PREFIX) && !value.is_empty() && !is_service_link(name, value)
@@ -67,20 +76,20 @@ impl Layers {
         self
     }
 
-    /// Overrides one key. `flag` is how the user gave it.
+    /// Overrides one key. `flag` is the flag as the user wrote it.
     pub fn with_flag(mut self, flag: &str, key: &str, value: impl Into<String>) -> Self {
         self.flags.insert(key.to_owned(), Flag { value: value.into(), name: flag.to_owned() });
         self
     }
 }
 
-/// The environment variable of a key: `db.max_connections` is `PLAYHOUSE_DB_MAX_CONNECTIONS`.
+/// Returns the environment variable of a key: `PLAYHOUSE_DB_MAX_CONNECTIONS` for `db.max_connections`.
 pub fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.replace(['.', '-'], "_").to_uppercase())
 }
 
-/// Kubernetes puts variables such as `PLAYHOUSE_PORT=tcp://10.0.0.1:80` and `PLAYHOUSE_SERVICE_HOST` into every pod beside
-/// a service that is called `playhouse`. They are not settings, nor mistakes.
+/// Returns whether Kubernetes set the variable. For a service called `playhouse` it injects variables such as
+/// `PLAYHOUSE_PORT=tcp://10.0.0.1:80` and `PLAYHOUSE_SERVICE_HOST` into every pod. They are neither settings nor mistakes.
 fn is_service_link(name: &str, value: &str) -> bool {
     name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")

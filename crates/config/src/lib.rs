@@ -1,15 +1,15 @@
 //! Configuration: reference < file < environment < flags.
 //!
-//! A crate declares its settings by implementing [`Section`]: it asks a [`Reader`] for one key after the other. The reader
-//! finds the topmost layer that has the key, parses the value, and remembers where it came from. A mistake does not stop
-//! the reading: it is noted, the default takes its place, and [`load`] returns all mistakes together.
+//! A crate declares its settings by implementing [`Section`]: it reads one key after the other from a [`Reader`]. The reader
+//! takes the value of the topmost layer that has the key, parses it, and records where it came from. A mistake does not stop
+//! the reading: the reader records it and continues with the default. [`load`] returns all mistakes together.
 //!
-//! Defaults live in the reference document and nowhere else. What nobody asked for is an unknown key.
+//! Defaults live in the reference document and nowhere else. A key that no section reads is an unknown key.
 //!
-//! A value that may be secret can stand in a file of its own: every such key has a second one, `KEY_file`, in all layers.
+//! A secret value can be stored in a file of its own: every such key has a second one, `KEY_file`, in all layers.
 //!
 //! Some tables are named by the user, as in `[matchmaking.profiles.duel]`. [`Reader::tables`] reads them all. The reference
-//! has them once, under the name `NAME`: its table is the template of them all, with their defaults and their meaning.
+//! has such a table once, under the name `NAME`: it is the template that documents them and holds their defaults.
 
 mod document;
 mod effective;
@@ -17,20 +17,22 @@ mod layers;
 mod network;
 mod problem;
 mod reader;
+mod renamed;
 mod secret;
 mod secret_file;
 mod setting;
 mod store_url;
 mod unknown;
 
-pub use document::{every_key, reference_keys};
+pub use document::{reference_keys, reference_with_all_keys};
 pub use effective::Effective;
 pub use layers::{ENV_PREFIX, Layers, env_name};
-pub use network::{Network, NotANetwork};
+pub use network::{InvalidNetwork, Network};
 pub use problem::{Origin, Problem, Problems};
 pub use reader::Reader;
-pub use secret::{Secret, redacted};
-pub use setting::{ByteSize, Choice, Rejected, Setting, Value, show_duration};
+pub use renamed::RenamedKey;
+pub use secret::{Secret, redact_url};
+pub use setting::{ByteSize, Choice, InvalidValue, Setting, Value, show_duration};
 pub use store_url::{Server, StoreUrl};
 
 /// A group of settings that a crate owns.
@@ -38,16 +40,16 @@ pub trait Section: Sized {
     fn read(reader: &mut Reader<'_>) -> Self;
 }
 
-/// A configuration that is sound, with what is in force and from where.
+/// A valid configuration, with the effective value of every key and its origin.
 #[derive(Debug)]
 pub struct Loaded<T> {
     pub config: T,
     pub effective: Effective,
-    /// What is allowed and should not be done: secrets on the command line.
+    /// Settings that are allowed but discouraged: secrets on the command line.
     pub warnings: Vec<String>,
 }
 
-/// Reads the whole configuration from all layers, or says everything that is wrong with it.
+/// Reads the whole configuration from all layers. Fails with all mistakes at once.
 pub fn load<T: Section>(layers: Layers) -> Result<Loaded<T>, Problems> {
     let mut state = reader::State::new(layers);
     let config = T::read(&mut Reader::root(&mut state));

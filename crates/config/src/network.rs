@@ -1,31 +1,31 @@
-//! Networks of addresses, as configurations write them.
+//! IP networks in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::setting::{Rejected, Setting, Value};
+use crate::setting::{InvalidValue, Setting, Value};
 
-/// A network of addresses (CIDR): `10.0.0.0/8`, `2001:db8::/32`, or one address.
+/// An IP network in CIDR notation: `10.0.0.0/8`, `2001:db8::/32`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// The first one; an IPv4 address where IPv6 only wraps it.
+    /// The first address. IPv4-mapped IPv6 addresses are stored as IPv4.
     first: IpAddr,
     prefix: u8,
 }
 
 /// The text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotANetwork {
-    #[error("it is not an address, or an address and the length of a prefix")]
-    Form,
-    /// A slip of the pen: one address was meant, or another network.
-    #[error("the address has bits after the prefix: write {0}, or the address alone")]
-    Inside(Network),
+pub enum InvalidNetwork {
+    #[error("write an address, or an address and a prefix length")]
+    Syntax,
+    /// A typo: the user meant a single address, or another network.
+    #[error("the address has bits set beyond the prefix: write {0}, or the address alone")]
+    HostBits(Network),
 }
 
 impl Network {
-    /// Whether the address is one of these. An IPv4 address that IPv6 wraps is the IPv4 address.
+    /// Returns whether the network contains the address. An IPv4-mapped IPv6 address counts as its IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, address.to_canonical()) {
             (IpAddr::V4(first), IpAddr::V4(address)) => mask4(address, self.prefix) == first,
@@ -34,13 +34,13 @@ impl Network {
         }
     }
 
-    /// The network of this size that the address is in. There is none where the prefix is longer than an address.
+    /// Returns the network of this prefix length that contains the address. Returns none if the prefix is longer than an address.
     pub const fn around(address: IpAddr, prefix: u8) -> Option<Self> {
         match address {
             IpAddr::V4(address) if prefix <= 32 => {
                 Some(Self { first: IpAddr::V4(mask4(address, prefix)), prefix })
             }
-            // What wraps IPv4 is the network of those that are wrapped.
+            // A network of IPv4-mapped addresses is the IPv4 network.
             IpAddr::V6(address) if prefix >= 96 && prefix <= 128 && address.to_ipv4_mapped().is_some() => {
                 Self::around(IpAddr::V6(address).to_canonical(), prefix - 96)
             }
@@ -53,11 +53,11 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = NotANetwork;
+    type Err = InvalidNetwork;
 
-    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+    fn from_str(text: &str) -> Result<Self, InvalidNetwork> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(head, tail)| (head, Some(tail)));
-        let address: IpAddr = address.parse().map_err(|_| NotANetwork::Form)?;
+        let address: IpAddr = address.parse().map_err(|_| InvalidNetwork::Syntax)?;
         let prefix = match prefix {
             None => {
                 if address.is_ipv4() {
@@ -67,12 +67,16 @@ impl FromStr for Network {
                 }
             }
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                digits.parse().map_err(|_| NotANetwork::Form)?
+                digits.parse().map_err(|_| InvalidNetwork::Syntax)?
             }
-            Some(_) => return Err(NotANetwork::Form),
+            Some(_) => return Err(InvalidNetwork::Syntax),
         };
-        let network = Self::around(address, prefix).ok_or(NotANetwork::Form)?;
-        if network.first == address.to_canonical() { Ok(network) } else { Err(NotANetwork::Inside(network)) }
+        let network = Self::around(address, prefix).ok_or(InvalidNetwork::Syntax)?;
+        if network.first == address.to_canonical() {
+            Ok(network)
+        } else {
+            Err(InvalidNetwork::HostBits(network))
+        }
     }
 }
 
@@ -87,8 +91,10 @@ impl Setting for Network {
         "a network such as \"10.0.0.0/8\" or \"2001:db8::/32\", or one address".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        String::parse(value)?.parse().map_err(|error: NotANetwork| Rejected::because(error.to_string()))
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        String::parse(value)?
+            .parse()
+            .map_err(|error: InvalidNetwork| InvalidValue::with_reason(error.to_string()))
     }
 
     fn show(&self) -> String {
@@ -109,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_contains_its_addresses_and_no_other() {
+    fn network_contains_exactly_its_addresses() {
         for (network, inside, outside) in [
             (
                 "10.0.0.0/8",
@@ -127,18 +133,18 @@ mod tests {
         ] {
             let parsed: Network = network.parse().unwrap();
             for address in inside {
-                assert!(parsed.contains(address.parse().unwrap()), "{network} has {address}");
+                assert!(parsed.contains(address.parse().unwrap()), "{network} contains {address}");
             }
             for address in outside {
-                assert!(!parsed.contains(address.parse().unwrap()), "{network} has not {address}");
+                assert!(!parsed.contains(address.parse().unwrap()), "{network} does not contain {address}");
             }
             assert_eq!(parsed.to_string().parse(), Ok(parsed));
         }
     }
 
     #[test]
-    fn what_is_no_network_is_refused() {
-        for wrong in [
+    fn invalid_networks_are_rejected() {
+        for invalid in [
             "",
             "/8",
             "10.0.0.0/",
@@ -149,9 +155,9 @@ mod tests {
             "10.0.0.0/8/8",
             "host",
         ] {
-            assert_eq!(wrong.parse::<Network>(), Err(NotANetwork::Form), "{wrong}");
+            assert_eq!(invalid.parse::<Network>(), Err(InvalidNetwork::Syntax), "{invalid}");
         }
-        let meant = Network::parse(&Value::Text("10.1.2.3/8".to_owned())).unwrap_err().reason.unwrap();
-        assert!(meant.contains("10.0.0.0/8"), "{meant}");
+        let reason = Network::parse(&Value::Text("10.1.2.3/8".to_owned())).unwrap_err().reason.unwrap();
+        assert!(reason.contains("10.0.0.0/8"), "{reason}");
     }
 }

@@ -1,9 +1,9 @@
-//! What is wrong with a configuration, and where.
+//! Mistakes in a configuration, and where they are.
 
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::document::Place;
+use crate::document::Position;
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    pub(crate) fn file(path: &std::path::Path, place: &Place) -> Self {
-        Self::File { path: path.to_owned(), line: place.line, column: place.column }
+    pub(crate) fn file(path: &std::path::Path, position: &Position) -> Self {
+        Self::File { path: path.to_owned(), line: position.line, column: position.column }
     }
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One mistake. The text of the file is not shown: what we do not understand may well be a secret.
+/// One mistake. It does not quote the file: text that cannot be parsed may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub origin: Origin,
@@ -50,7 +50,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong, in the order of the files' lines.
+/// All mistakes, in the order of their lines in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

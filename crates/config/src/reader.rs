@@ -1,4 +1,4 @@
-//! Reads keys through the layers and keeps account of everything.
+//! Reads keys from the layers and records origins, mistakes and effective values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,14 +14,14 @@ use crate::setting::{Setting, Value};
 /// The longest name that a user may give a table.
 const MAX_NAME: usize = 64;
 
-/// What a section asks for its keys.
+/// Gives a section its values.
 #[derive(Debug)]
 pub struct Reader<'a> {
     state: &'a mut State,
     prefix: String,
-    /// The prefix as the reference has it: with `NAME` where the user chose a name.
+    /// The prefix as the reference spells it: with `NAME` for a name that the user chose.
     template: String,
-    /// Whether this is the file's own `NAME` table: its values are defaults, so nothing has to be given or to fit yet.
+    /// Whether this is the file's own `NAME` table. Its values are defaults, so required keys may be absent and ranges are not checked.
     is_template: bool,
 }
 
@@ -29,17 +29,17 @@ pub struct Reader<'a> {
 pub(crate) struct State {
     pub(crate) layers: Layers,
     pub(crate) read: BTreeMap<String, Origin>,
-    /// What holds tables that users name: `matchmaking.profiles`.
+    /// The paths below which users name tables: `matchmaking.profiles`.
     pub(crate) containers: BTreeSet<String>,
     /// The tables that the user named: `matchmaking.profiles.duel`.
-    pub(crate) named: BTreeMap<String, Origin>,
-    /// The keys of the file's own templates. They are no settings: no variable or flag has them.
+    pub(crate) named_tables: BTreeMap<String, Origin>,
+    /// The keys of the file's own templates. They are not settings: variables and flags cannot set them.
     pub(crate) templates: BTreeSet<String>,
     effective: Effective,
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<String>,
-    /// Keys whose value was refused: what depends on them is not judged as well.
-    refused: BTreeSet<String>,
+    /// Keys whose value was rejected. Checks that depend on them are skipped.
+    rejected: BTreeSet<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -54,30 +54,30 @@ impl<'a> Reader<'a> {
         T::read(&mut Reader { state: self.state, prefix, template, is_template: self.is_template })
     }
 
-    /// Reads the tables below `name` that the user named: `[name.duel]` is the entry `duel`.
+    /// Reads the tables below `name` that the user named: `[name.duel]` becomes the item `duel`.
     ///
-    /// Only the file names tables. The environment and flags may override a key of a table that the file has; they cannot
-    /// make one, because a variable does not say where a name ends and a key begins. A table without keys is one, too.
-    /// A table that is called `NAME` in the file is what it is in the reference: it gives the others their defaults.
+    /// Only the file names tables. The environment and flags may override a key of a table that the file has. They cannot add a
+    /// table, because a variable does not show where the name ends and the key begins. A table may be empty.
+    /// A table that is called `NAME` in the file works as in the reference: it holds the defaults of the others.
     pub fn tables<T: crate::Section>(&mut self, name: &str) -> BTreeMap<String, T> {
         let path = format!("{}{name}", self.prefix);
         let template = format!("{}{name}.{TEMPLATE}.", self.template);
         self.state.containers.insert(path.clone());
-        self.refuse_values_for_tables(&path);
+        self.reject_values_in_place_of_tables(&path);
         let mut tables = BTreeMap::new();
         for (name, origin) in self.state.names_below(&path) {
             let table = format!("{path}.{name}");
             let prefix = format!("{table}.");
             let is_template = prefix == template;
-            self.state.named.insert(table.clone(), origin.clone());
+            self.state.named_tables.insert(table.clone(), origin.clone());
             if !is_template {
-                self.state.effective.open(&table);
+                self.state.effective.add_table(&table);
             }
-            // One with a bad name is read as well, to find what else is wrong with it.
+            // A table with an invalid name is read too, so that its other mistakes are found.
             let read =
                 T::read(&mut Reader { state: self.state, prefix, template: template.clone(), is_template });
             if !is_template {
-                match self.judge_name(&name) {
+                match self.check_name(&name) {
                     Ok(()) => drop(tables.insert(name, read)),
                     Err(expected) => {
                         let message = format!("[{table}]: {expected}, found {name}");
@@ -89,24 +89,24 @@ impl<'a> Reader<'a> {
         tables
     }
 
-    fn judge_name(&self, name: &str) -> Result<(), String> {
-        let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    fn check_name(&self, name: &str) -> Result<(), String> {
+        let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
         if self.is_template {
             Err(format!("in a template the name must be {TEMPLATE}"))
-        } else if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(sound) {
+        } else if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_allowed) {
             Ok(())
         } else {
             Err(format!("the name must be 1 to {MAX_NAME} characters of a-z, 0-9, `_` and `-`"))
         }
     }
 
-    /// Values that stand where only named tables can.
-    fn refuse_values_for_tables(&mut self, path: &str) {
+    /// Records values where only named tables are allowed.
+    fn reject_values_in_place_of_tables(&mut self, path: &str) {
         let Some((file, document)) = &self.state.layers.file else { return };
         let misplaced =
-            document.entries.iter().filter(|(key, _)| *key == path || child_of(path, key).is_some());
-        for (key, entry) in misplaced {
-            let origin = Origin::file(file, &entry.place);
+            document.settings.iter().filter(|(key, _)| *key == path || child_of(path, key).is_some());
+        for (key, setting) in misplaced {
+            let origin = Origin::file(file, &setting.position);
             let example = if key == path { format!("{key}.{TEMPLATE}") } else { key.clone() };
             let message = format!("{key}: expected a table, as in `[{example}]`");
             self.state.problems.push(Problem { origin: origin.clone(), message, help: None });
@@ -117,14 +117,13 @@ impl<'a> Reader<'a> {
     /// Reads a key that has a default.
     ///
     /// # Panics
-    /// When the reference has no sound default for the key: a mistake in the program, which the test over the reference
-    /// finds.
+    /// If the reference has no valid default for the key. That is a bug, which the test of the reference finds.
     pub fn get<T: Setting>(&mut self, name: &str) -> T {
         let given = self.given::<T>(name).unwrap_or_else(|| {
-            let default = self.state.layers.reference.entries.get(&format!("{}{name}", self.template));
-            let parsed = default.and_then(|entry| T::parse(&entry.value).ok());
+            let default = self.state.layers.reference.settings.get(&format!("{}{name}", self.template));
+            let parsed = default.and_then(|setting| T::parse(&setting.value).ok());
             #[expect(clippy::expect_used, reason = "see # Panics")]
-            parsed.expect("every key that is read has a sound default in the reference")
+            parsed.expect("every key that is read has a valid default in the reference")
         });
         self.show(name, Some(given.show()));
         given
@@ -137,39 +136,38 @@ impl<'a> Reader<'a> {
         given
     }
 
-    /// Reads a key that must be given. The reference has it commented out; where it is absent, that example stands in for
-    /// it until all mistakes are known.
+    /// Reads a key that the user must set. The reference has it commented out. If it is absent, the reader continues with that
+    /// example until all mistakes are known.
     ///
     /// # Panics
-    /// When the reference has no sound example for the key: a mistake in the program, which the test over the reference
-    /// finds.
+    /// If the reference has no valid example for the key. That is a bug, which the test of the reference finds.
     pub fn required<T: Setting>(&mut self, name: &str) -> T {
         let key = format!("{}{name}", self.prefix);
         let given = self.given::<T>(name);
-        if given.is_none() && !self.is_template && !self.state.refused.contains(&key) {
+        if given.is_none() && !self.is_template && !self.state.rejected.contains(&key) {
             let problem =
-                Problem { origin: self.place(&key), message: format!("{key}: is required"), help: None };
+                Problem { origin: self.origin_of(&key), message: format!("{key}: is required"), help: None };
             self.state.problems.push(problem);
-            self.state.refused.insert(key);
+            self.state.rejected.insert(key);
         }
         let value = given.unwrap_or_else(|| {
-            let example = self.state.layers.examples.entries.get(&format!("{}{name}", self.template));
-            let parsed = example.and_then(|entry| T::parse(&entry.value).ok());
+            let example = self.state.layers.examples.settings.get(&format!("{}{name}", self.template));
+            let parsed = example.and_then(|setting| T::parse(&setting.value).ok());
             #[expect(clippy::expect_used, reason = "see # Panics")]
-            parsed.expect("every key that is required has a sound example in the reference")
+            parsed.expect("every required key has a valid example in the reference")
         });
         self.show(name, Some(value.show()));
         value
     }
 
-    /// Notes a mistake when the key's number is out of range.
+    /// Reads a key that has a default. Records a mistake if the value is out of range.
     pub fn get_within<T: Setting + PartialOrd>(&mut self, name: &str, range: RangeInclusive<T>) -> T {
         let value: T = self.get(name);
         self.check_within(name, &value, &range);
         value
     }
 
-    /// As [`get_within`](Self::get_within), for a key that must be given.
+    /// As [`get_within`](Self::get_within), for a key that the user must set.
     pub fn required_within<T: Setting + PartialOrd>(&mut self, name: &str, range: RangeInclusive<T>) -> T {
         let value: T = self.required(name);
         self.check_within(name, &value, &range);
@@ -182,34 +180,34 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Notes a mistake that one or several keys make together. The keys are names below this section (for a named table
-    /// `profiles.duel.players`, or `profiles.duel` for all of it); the message follows the first of them that was given.
+    /// Records a mistake in one key or in a combination of keys unless `holds`. The keys are names below this section (for a named
+    /// table `profiles.duel.players`, or `profiles.duel` for all of it). The message points at the first key that the user set.
     pub fn check(&mut self, names: &[&str], holds: bool, message: impl FnOnce() -> String) {
         let keys: Vec<String> = names.iter().map(|name| format!("{}{name}", self.prefix)).collect();
-        if holds || self.is_template || keys.iter().any(|key| self.state.refused.contains(key)) {
+        if holds || self.is_template || keys.iter().any(|key| self.state.rejected.contains(key)) {
             return;
         }
-        let is_given = |key: &&String| {
-            self.state.named.contains_key(*key)
+        let is_set = |key: &&String| {
+            self.state.named_tables.contains_key(*key)
                 || self.state.read.get(*key).is_some_and(|origin| *origin != Origin::Default)
         };
-        let given = keys.iter().find(is_given).unwrap_or(&keys[0]);
+        let given = keys.iter().find(is_set).unwrap_or(&keys[0]);
         let problem =
-            Problem { origin: self.place(given), message: format!("{given}: {}", message()), help: None };
+            Problem { origin: self.origin_of(given), message: format!("{given}: {}", message()), help: None };
         self.state.problems.push(problem);
     }
 
-    /// Where a key was given; if it was not, where the table is that should have it.
-    fn place(&self, key: &str) -> Origin {
+    /// Returns where a key was set. If it was not set, returns where its table is.
+    fn origin_of(&self, key: &str) -> Origin {
         if let Some(origin) = self.state.read.get(key).filter(|origin| **origin != Origin::Default) {
             return origin.clone();
         }
         let above = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
-        let mut named = above.filter_map(|path| self.state.named.get(path));
+        let mut named = above.filter_map(|path| self.state.named_tables.get(path));
         named.next().cloned().unwrap_or(Origin::Default)
     }
 
-    /// The value of the topmost layer above the defaults that has the key, if it is sound.
+    /// Returns the value of the topmost layer above the defaults that has the key. Returns none if it is absent or invalid.
     fn given<T: Setting>(&mut self, name: &str) -> Option<T> {
         let key = format!("{}{name}", self.prefix);
         let found = if self.is_template {
@@ -236,60 +234,60 @@ impl<'a> Reader<'a> {
                 if !self.state.problems.contains(&problem) {
                     self.state.problems.push(problem);
                 }
-                self.state.refused.insert(key);
+                self.state.rejected.insert(key);
                 return None;
             }
         };
         match T::parse(&value) {
             Ok(parsed) => {
-                // The path of a file is no secret.
+                // The path of a file is not a secret.
                 if !matches!(value, Value::Content(_)) {
-                    self.warn_of_secret(&key, &parsed, &origin);
+                    self.warn_about_secret(&key, &parsed, &origin);
                 }
                 Some(parsed)
             }
-            // The template's own reading has told.
-            Err(_) if self.is_refused_template(name, &origin) => {
-                self.state.refused.insert(key);
+            // Reported already when the template was read.
+            Err(_) if self.is_rejected_template_value(name, &origin) => {
+                self.state.rejected.insert(key);
                 None
             }
-            Err(rejected) => {
+            Err(invalid) => {
                 let found = if T::is_secret() { "something else".to_owned() } else { value.to_string() };
                 let problem = Problem {
                     origin,
                     message: format!("{key}: expected {}, found {found}", T::expected()),
-                    help: rejected.reason,
+                    help: invalid.reason,
                 };
                 self.state.problems.push(problem);
-                self.state.refused.insert(key);
+                self.state.rejected.insert(key);
                 None
             }
         }
     }
 
-    /// Warns of a secret on the command line. A URL without a password is none.
-    fn warn_of_secret<T: Setting>(&mut self, key: &str, value: &T, origin: &Origin) {
+    /// Warns about a secret on the command line. A URL without a password is not a secret.
+    fn warn_about_secret<T: Setting>(&mut self, key: &str, value: &T, origin: &Origin) {
         if let Origin::Flag(flag) = origin
             && T::is_secret()
             && value.show().contains(REDACTED)
         {
             let variable = env_name(&file_key(key));
             self.state.warnings.push(format!(
-                "{flag} {key}: every user of this machine can read a secret on the command line; put it into a file and name \
-                 that: {variable}=FILE"
+                "{flag} {key}: every user of this machine can read a secret on the command line; put it into a file and set \
+                 {variable}=FILE"
             ));
         }
     }
 
-    /// Whether a value was taken from the file's template, where it was refused already.
-    fn is_refused_template(&self, name: &str, origin: &Origin) -> bool {
+    /// Returns whether a value comes from the file's template and was rejected there already.
+    fn is_rejected_template_value(&self, name: &str, origin: &Origin) -> bool {
         let key = format!("{}{name}", self.template);
         !self.is_template
-            && self.state.refused.contains(&key)
+            && self.state.rejected.contains(&key)
             && self
                 .state
                 .lookup_in_file(&key, false)
-                .is_ok_and(|found| found.is_some_and(|(_, place)| place == *origin))
+                .is_ok_and(|found| found.is_some_and(|(_, found)| found == *origin))
     }
 
     fn show(&mut self, name: &str, shown: Option<String>) {
@@ -306,8 +304,8 @@ impl State {
     pub(crate) fn new(layers: Layers) -> Self {
         let mut problems = Vec::new();
         if let Some((path, document)) = &layers.file {
-            problems.extend(document.syntax.iter().map(|(place, message)| Problem {
-                origin: Origin::file(path, place),
+            problems.extend(document.syntax.iter().map(|(position, message)| Problem {
+                origin: Origin::file(path, position),
                 message: format!("not valid TOML: {message}"),
                 help: None,
             }));
@@ -316,29 +314,29 @@ impl State {
             layers,
             read: BTreeMap::new(),
             containers: BTreeSet::new(),
-            named: BTreeMap::new(),
+            named_tables: BTreeMap::new(),
             templates: BTreeSet::new(),
             effective: Effective::default(),
             problems,
             warnings: Vec::new(),
-            refused: BTreeSet::new(),
+            rejected: BTreeSet::new(),
         }
     }
 
-    /// Finds the value of a key in the topmost layer that has it. A key that may hold a secret is also found as the file that has it.
-    fn lookup(&self, key: &str, template: &str, is_secret: bool) -> Found {
+    /// Finds the value of a key in the topmost layer that has it. If the key may hold a secret, the layer may have its file instead.
+    fn lookup(&self, key: &str, template: &str, is_secret: bool) -> LookupResult {
         let flag = |key: &str| {
             let flag = self.layers.flags.get(key)?;
             Some((Value::Word(flag.value.clone()), Origin::Flag(flag.name.clone())))
         };
-        if let Some(found) = either(key, is_secret, flag)? {
+        if let Some(found) = value_or_file(key, is_secret, flag)? {
             return Ok(Some(found));
         }
         let variable = |key: &str| {
             let variable = env_name(key);
             Some((Value::Word(self.layers.env.get(&variable)?.clone()), Origin::Env(variable)))
         };
-        if let Some(found) = either(key, is_secret, variable)? {
+        if let Some(found) = value_or_file(key, is_secret, variable)? {
             return Ok(Some(found));
         }
         match self.lookup_in_file(key, is_secret)? {
@@ -347,19 +345,19 @@ impl State {
         }
     }
 
-    fn lookup_in_file(&self, key: &str, is_secret: bool) -> Found {
-        either(key, is_secret, |key| {
+    fn lookup_in_file(&self, key: &str, is_secret: bool) -> LookupResult {
+        value_or_file(key, is_secret, |key| {
             let (path, document) = self.layers.file.as_ref()?;
-            let entry = document.entries.get(key)?;
-            Some((entry.value.clone(), Origin::file(path, &entry.place)))
+            let setting = document.settings.get(key)?;
+            Some((setting.value.clone(), Origin::file(path, &setting.position)))
         })
     }
 
-    /// The tables directly below a path of the file, sorted by name, the template first.
+    /// Returns the tables directly below a path of the file, sorted by name, with the template first.
     fn names_below(&self, path: &str) -> Vec<(String, Origin)> {
         let Some((file, document)) = &self.layers.file else { return Vec::new() };
-        let below = document.tables.iter().filter_map(|(table, place)| {
-            Some((child_of(path, table)?.to_owned(), Origin::file(file, place)))
+        let below = document.tables.iter().filter_map(|(table, position)| {
+            Some((child_of(path, table)?.to_owned(), Origin::file(file, position)))
         });
         let mut names: Vec<_> = below.collect();
         names.sort_by_key(|(name, _)| name != TEMPLATE);
@@ -369,9 +367,9 @@ impl State {
     pub(crate) fn finish(mut self) -> Result<Effective, Problems> {
         self.find_unknown();
         if self.problems.is_empty() {
-            // As in the reference, whatever the order in which parts of the program read their keys.
+            // The order of the reference, not the order in which sections were read.
             let tables = &self.layers.reference.tables;
-            self.effective.sort_by_rank(|table| tables.get(table).map_or(0, |place| place.line));
+            self.effective.sort_by_rank(|table| tables.get(table).map_or(0, |position| position.line));
             return Ok(self.effective);
         }
         self.problems.sort_by_key(|problem| match problem.origin {
@@ -384,21 +382,25 @@ impl State {
     }
 }
 
-/// A value and where it was given, or what is wrong with the file that should have it.
-type Found = Result<Option<(Value, Origin)>, Problem>;
+/// A value with its origin, or the mistake in the secret file that should have it.
+type LookupResult = Result<Option<(Value, Origin)>, Problem>;
 
-/// Finds the value of a key in one layer: as it stands there, or in the file that the layer names.
-fn either(key: &str, is_secret: bool, given: impl Fn(&str) -> Option<(Value, Origin)>) -> Found {
+/// Finds the value of a key in one layer, either directly or in the file that `KEY_file` names.
+fn value_or_file(
+    key: &str,
+    is_secret: bool,
+    given: impl Fn(&str) -> Option<(Value, Origin)>,
+) -> LookupResult {
     let value = given(key);
-    let Some((named, origin)) = is_secret.then(|| given(&file_key(key))).flatten() else { return Ok(value) };
+    let Some((file, origin)) = is_secret.then(|| given(&file_key(key))).flatten() else { return Ok(value) };
     let problem = |what: String| {
         let message = format!("{}: {what}", file_key(key));
         Problem { origin: origin.clone(), message, help: None }
     };
     if value.is_some() {
-        return Err(problem(format!("{key} is given as well; give one of them")));
+        return Err(problem(format!("{key} is set as well; set only one of them")));
     }
-    let (Value::Text(path) | Value::Word(path)) = named else {
+    let (Value::Text(path) | Value::Word(path)) = file else {
         return Err(problem("expected the path of a file".to_owned()));
     };
     secret_file::read(&path).map(|content| Some((content, origin.clone()))).map_err(problem)

@@ -1,14 +1,14 @@
-//! Values that must not be seen.
+//! Secret values and their redaction.
 
 use std::fmt;
 
 use url::Url;
 
-use crate::setting::{Rejected, Setting, Value};
+use crate::setting::{InvalidValue, Setting, Value};
 
 pub(crate) const REDACTED: &str = "***";
 
-/// A secret text. It is shown as `***` everywhere; [`expose`](Self::expose) is the only way to the text.
+/// A secret text. It is shown as `***` everywhere; only [`expose`](Self::expose) returns the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -26,10 +26,10 @@ impl fmt::Debug for Secret {
 
 impl Setting for Secret {
     fn expected() -> String {
-        "a text".to_owned()
+        "a string".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         String::parse(value).map(Self)
     }
 
@@ -42,18 +42,21 @@ impl Setting for Secret {
     }
 }
 
-/// The longest word of a path that is shown.
+/// Longer path segments are redacted.
 const LONGEST_WORD: usize = 24;
 
-/// A URL without its secrets: the password (or the user, where there is none), the values of all query parameters that are not
-/// plainly harmless, and the parts of a web address's path that are no plain words. Webhooks are often secret by their path alone.
-pub fn redacted(url: &Url) -> String {
+/// Formats a URL without its secrets.
+///
+/// Redacts the password (or the user, if there is no password), the values of query parameters other than `true`, `false` and
+/// `…mode`, the fragment, and the path segments of a web address that are not plain words. The path of a webhook is often its only
+/// secret.
+pub fn redact_url(url: &Url) -> String {
     let mut shown = url.clone();
-    // Setting them fails only for URLs that cannot have them, and this one has.
+    // Setting these parts fails only for URLs that cannot have them, and this URL has them.
     if shown.password().is_some() {
         let _ = shown.set_password(Some(REDACTED));
     } else if !shown.username().is_empty() {
-        // Alone it may be a token.
+        // A user without a password may be a token.
         let _ = shown.set_username(REDACTED);
     }
     if shown.query().is_some() {
@@ -61,7 +64,7 @@ pub fn redacted(url: &Url) -> String {
         let mut query = shown.query_pairs_mut();
         query.clear();
         for (name, value) in pairs {
-            // Not numbers: a PIN is one.
+            // Numbers are redacted too: one may be a PIN.
             let harmless = matches!(value.as_str(), "true" | "false") || name.ends_with("mode");
             query.append_pair(&name, if harmless { &value } else { REDACTED });
         }
@@ -78,7 +81,7 @@ pub fn redacted(url: &Url) -> String {
     shown.to_string()
 }
 
-/// Whether a part of a path is made of words and a version, such as `realms`, `v1` or `.well-known`: nothing that was drawn at random.
+/// Returns whether a path segment is a word or a version such as `realms`, `v1` or `.well-known`, and not a random string.
 fn is_plain(part: &str) -> bool {
     let is_version = part
         .strip_prefix('v')

@@ -1,4 +1,4 @@
-//! Types that a setting can have.
+//! The types of settings.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use url::Url;
 
-/// A value as it was written.
+/// A value as the user wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Text(String),
@@ -15,11 +15,11 @@ pub enum Value {
     Float(f64),
     Bool(bool),
     List(Vec<Value>),
-    /// From the environment or a flag, where everything is text: may be taken for a number, a flag or a list.
+    /// From the environment or a flag, where everything is text. May be parsed as a number, a flag or a list.
     Word(String),
-    /// The content of a file that holds a secret: a text, or a list with an item per line.
+    /// The content of a secret file: a text, or a list with one item per line.
     Content(String),
-    /// Something that no setting accepts.
+    /// A value that no setting accepts.
     Other(String),
 }
 
@@ -40,15 +40,15 @@ impl fmt::Display for Value {
     }
 }
 
-/// The value is not of the setting's form.
+/// A value that a setting does not accept.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Rejected {
-    /// Where the form alone does not say enough.
+pub struct InvalidValue {
+    /// Given if [`Setting::expected`] alone does not explain the error.
     pub reason: Option<String>,
 }
 
-impl Rejected {
-    pub fn because(reason: impl Into<String>) -> Self {
+impl InvalidValue {
+    pub fn with_reason(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()) }
     }
 }
@@ -57,10 +57,10 @@ impl Rejected {
 pub trait Setting: Sized {
     /// Completes the sentence "expected …".
     fn expected() -> String;
-    fn parse(value: &Value) -> Result<Self, Rejected>;
-    /// As TOML, without secrets.
+    fn parse(value: &Value) -> Result<Self, InvalidValue>;
+    /// Formats the value as TOML, without secrets.
     fn show(&self) -> String;
-    /// Whether a message must not repeat what was written.
+    /// Returns whether messages must not quote the value.
     fn is_secret() -> bool {
         false
     }
@@ -68,13 +68,13 @@ pub trait Setting: Sized {
 
 impl Setting for String {
     fn expected() -> String {
-        "a text in quotes".to_owned()
+        "a string in quotes".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         match value {
             Value::Text(text) | Value::Word(text) | Value::Content(text) => Ok(text.clone()),
-            _ => Err(Rejected::default()),
+            _ => Err(InvalidValue::default()),
         }
     }
 
@@ -88,11 +88,11 @@ impl Setting for bool {
         "true or false".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         match value {
             Value::Bool(flag) => Ok(*flag),
-            Value::Word(word) => word.parse().map_err(|_| Rejected::default()),
-            _ => Err(Rejected::default()),
+            Value::Word(word) => word.parse().map_err(|_| InvalidValue::default()),
+            _ => Err(InvalidValue::default()),
         }
     }
 
@@ -106,11 +106,11 @@ impl Setting for u32 {
         "a whole number".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         match value {
-            Value::Integer(number) => Self::try_from(*number).map_err(|_| Rejected::default()),
-            Value::Word(word) => word.parse().map_err(|_| Rejected::default()),
-            _ => Err(Rejected::default()),
+            Value::Integer(number) => Self::try_from(*number).map_err(|_| InvalidValue::default()),
+            Value::Word(word) => word.parse().map_err(|_| InvalidValue::default()),
+            _ => Err(InvalidValue::default()),
         }
     }
 
@@ -124,18 +124,15 @@ impl Setting for f64 {
         "a number".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         match value {
             Value::Float(number) if number.is_finite() => Ok(*number),
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "a setting written as a whole number is a small one"
-            )]
+            #[expect(clippy::cast_precision_loss, reason = "whole numbers in settings are small")]
             Value::Integer(number) => Ok(*number as Self),
             Value::Word(word) => {
-                word.parse().ok().filter(|number: &Self| number.is_finite()).ok_or_else(Rejected::default)
+                word.parse().ok().filter(|number: &Self| number.is_finite()).ok_or_else(InvalidValue::default)
             }
-            _ => Err(Rejected::default()),
+            _ => Err(InvalidValue::default()),
         }
     }
 
@@ -150,11 +147,11 @@ impl Setting for Duration {
         "a duration such as \"250ms\", \"30s\" or \"1h30m\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let (Value::Text(text) | Value::Word(text)) = value else {
-            return Err(Rejected::default());
+            return Err(InvalidValue::default());
         };
-        parse_duration(text).ok_or_else(Rejected::default)
+        parse_duration(text).ok_or_else(InvalidValue::default)
     }
 
     fn show(&self) -> String {
@@ -183,7 +180,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(millis))
 }
 
-/// A duration as it is written.
+/// Formats a duration as it is written in a configuration.
 pub fn show_duration(duration: Duration) -> String {
     let mut millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if millis == 0 {
@@ -218,16 +215,16 @@ impl Setting for ByteSize {
         "a size such as \"64KiB\" or \"10MB\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let (Value::Text(text) | Value::Word(text)) = value else {
-            return Err(Rejected::default());
+            return Err(InvalidValue::default());
         };
         let text = text.trim();
         let parsed = SIZE_UNITS.iter().find_map(|(unit, factor)| {
             let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
             number.checked_mul(*factor).map(Self)
         });
-        parsed.ok_or_else(Rejected::default)
+        parsed.ok_or_else(InvalidValue::default)
     }
 
     fn show(&self) -> String {
@@ -242,11 +239,11 @@ impl Setting for SocketAddr {
         "an address and port such as \"127.0.0.1:8080\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let (Value::Text(text) | Value::Word(text)) = value else {
-            return Err(Rejected::default());
+            return Err(InvalidValue::default());
         };
-        text.parse().map_err(|_| Rejected::default())
+        text.parse().map_err(|_| InvalidValue::default())
     }
 
     fn show(&self) -> String {
@@ -259,7 +256,7 @@ impl Setting for PathBuf {
         "a path in quotes".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         String::parse(value).map(Self::from)
     }
 
@@ -268,20 +265,20 @@ impl Setting for PathBuf {
     }
 }
 
-/// An address of a web service. May hold credentials, which are never shown.
+/// The URL of a web service. It may contain credentials, which are never shown.
 impl Setting for Url {
     fn expected() -> String {
         "a URL that starts with http:// or https://".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        let url =
-            Self::parse(&String::parse(value)?).map_err(|error| Rejected::because(error.to_string()))?;
-        if matches!(url.scheme(), "http" | "https") { Ok(url) } else { Err(Rejected::default()) }
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        let url = Self::parse(&String::parse(value)?)
+            .map_err(|error| InvalidValue::with_reason(error.to_string()))?;
+        if matches!(url.scheme(), "http" | "https") { Ok(url) } else { Err(InvalidValue::default()) }
     }
 
     fn show(&self) -> String {
-        format!("{:?}", crate::redacted(self))
+        format!("{:?}", crate::redact_url(self))
     }
 
     fn is_secret() -> bool {
@@ -289,13 +286,13 @@ impl Setting for Url {
     }
 }
 
-/// In a file `["a", "b"]`; in the environment or a flag `a,b`; in a file of secrets an item per line.
+/// Written `["a", "b"]` in a file, `a,b` in the environment or a flag, and one item per line in a secret file.
 impl<T: Setting> Setting for Vec<T> {
     fn expected() -> String {
         format!("a list, each item {}", T::expected())
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         match value {
             Value::List(items) => items.iter().map(T::parse).collect(),
             Value::Word(words) => {
@@ -305,7 +302,7 @@ impl<T: Setting> Setting for Vec<T> {
                 let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
                 lines.map(|line| T::parse(&Value::Text(line.to_owned()))).collect()
             }
-            _ => Err(Rejected::default()),
+            _ => Err(InvalidValue::default()),
         }
     }
 
@@ -319,7 +316,7 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// One of a few words.
+/// A setting that is one of a fixed set of words.
 pub trait Choice: Copy + PartialEq + 'static {
     const WORDS: &'static [(&'static str, Self)];
 
@@ -334,15 +331,15 @@ impl<T: Choice> Setting for T {
         format!("one of {}", words.join(", "))
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let (Value::Text(text) | Value::Word(text)) = value else {
-            return Err(Rejected::default());
+            return Err(InvalidValue::default());
         };
         T::WORDS
             .iter()
             .find(|(word, _)| word == text)
             .map(|(_, choice)| *choice)
-            .ok_or_else(Rejected::default)
+            .ok_or_else(InvalidValue::default)
     }
 
     fn show(&self) -> String {

@@ -1,71 +1,71 @@
-//! A store that is either part of the process or a server.
+//! The URL of a store that is either embedded in the process or a server.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use url::Url;
 
-use crate::secret::redacted;
-use crate::setting::{Rejected, Setting, Value};
+use crate::secret::redact_url;
+use crate::setting::{InvalidValue, Setting, Value};
 
-/// Which servers a store can be.
+/// A kind of server that a store can be.
 pub trait Server {
-    /// As in `redis://…`.
+    /// The URL schemes, as in `redis://…`.
     const SCHEMES: &'static [&'static str];
-    /// How a URL looks, for messages.
+    /// An example URL, for messages.
     const EXAMPLE: &'static str;
-    /// Whether several servers may be named, separated by commas, each of which leads to the same store.
+    /// Whether the URL may list several servers of one cluster, separated by commas.
     const SEEDS: bool = false;
 
-    /// Whether the server's own client understands the URL.
+    /// Checks that the client library of the server accepts the URL.
     fn check(_url: &Url) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// `memory:` (embedded), or the URL of a server. Shown without its password.
+/// `memory:` (embedded), or the URL of a server. Displays without the password.
 ///
-/// Where the store is a cluster, the URLs of several of its servers, the seeds.
+/// For a cluster it holds the URLs of several servers, the seeds.
 pub struct StoreUrl<S>(Vec<Url>, PhantomData<S>);
 
 impl<S: Server> StoreUrl<S> {
     pub const MEMORY: Self = Self(Vec::new(), PhantomData);
 
-    /// Embedded means: part of one process, which has it alone.
+    /// Returns whether the store is embedded: part of one process and not shared.
     pub const fn is_embedded(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The server, or the first seed; `None` if the store is embedded.
+    /// Returns the server, or the first seed of a cluster. Returns none if the store is embedded.
     pub fn server(&self) -> Option<&Url> {
         self.0.first()
     }
 
-    /// All seeds; none if the store is embedded. All have the same scheme, and the first one has the credentials.
+    /// Returns all seeds, or an empty list if the store is embedded. All have the same scheme; the first one has the credentials.
     pub fn servers(&self) -> &[Url] {
         &self.0
     }
 
-    fn parse_one(text: &str) -> Result<Url, Rejected> {
-        let url = Url::parse(text).map_err(|error| Rejected::because(error.to_string()))?;
+    fn parse_one(text: &str) -> Result<Url, InvalidValue> {
+        let url = Url::parse(text).map_err(|error| InvalidValue::with_reason(error.to_string()))?;
         if !S::SCHEMES.contains(&url.scheme()) {
-            return Err(Rejected::because(format!("{}: is not a store we know", url.scheme())));
+            return Err(InvalidValue::with_reason(format!("`{}` is not a supported scheme", url.scheme())));
         }
         if url.host_str().unwrap_or_default().is_empty() {
-            return Err(Rejected::because("the host is missing"));
+            return Err(InvalidValue::with_reason("the host is missing"));
         }
-        S::check(&url).map_err(Rejected::because)?;
+        S::check(&url).map_err(InvalidValue::with_reason)?;
         Ok(url)
     }
 
-    fn parse_seeds(text: &str) -> Result<Vec<Url>, Rejected> {
+    fn parse_seeds(text: &str) -> Result<Vec<Url>, InvalidValue> {
         let mut seeds: Vec<Url> = Vec::new();
         for seed in text.split(',').map(str::trim) {
             if seed.is_empty() {
-                return Err(Rejected::because("a server is missing beside a comma"));
+                return Err(InvalidValue::with_reason("there is no server between two commas"));
             }
             if seed == "memory:" {
-                return Err(Rejected::because("memory: stands by itself"));
+                return Err(InvalidValue::with_reason("`memory:` cannot be combined with servers"));
             }
             let seed = match seeds.first() {
                 Some(first) if !seed.contains("://") => {
@@ -75,14 +75,14 @@ impl<S: Server> StoreUrl<S> {
             };
             let first = seeds.first().unwrap_or(&seed);
             if seed.scheme() != first.scheme() {
-                return Err(Rejected::because("all servers must have the same scheme"));
+                return Err(InvalidValue::with_reason("all servers must have the same scheme"));
             }
-            // One user for all of them. A comma in a password looks like the beginning of another server.
-            let names_user = !seed.username().is_empty() || seed.password().is_some();
-            if names_user && credentials(&seed) != credentials(first) {
-                return Err(Rejected::because(
-                    "user and password must stand before the first server, or be the same before all of them; a comma in them \
-                     is written %2C",
+            // All servers share one user. A comma in a password looks like the start of the next server.
+            let has_credentials = !seed.username().is_empty() || seed.password().is_some();
+            if has_credentials && credentials(&seed) != credentials(first) {
+                return Err(InvalidValue::with_reason(
+                    "give user and password with the first server only, or the same ones with every server; write a \
+                     comma in them as %2C",
                 ));
             }
             seeds.push(seed);
@@ -97,11 +97,11 @@ fn credentials(url: &Url) -> (&str, Option<&str>) {
 
 impl<S: Server> Setting for StoreUrl<S> {
     fn expected() -> String {
-        let several = if S::SEEDS { "; of a cluster several, separated by commas" } else { "" };
+        let several = if S::SEEDS { "; for a cluster, several separated by commas" } else { "" };
         format!("\"memory:\" (embedded) or \"{}\"{several}", S::EXAMPLE)
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?;
         if text == "memory:" {
             return Ok(Self::MEMORY);
@@ -124,7 +124,7 @@ impl<S> fmt::Display for StoreUrl<S> {
         if self.0.is_empty() {
             return f.write_str("memory:");
         }
-        let shown: Vec<String> = self.0.iter().map(redacted).collect();
+        let shown: Vec<String> = self.0.iter().map(redact_url).collect();
         f.write_str(&shown.join(","))
     }
 }
@@ -153,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_chooses_the_store() {
+    fn scheme_selects_the_store() {
         let parse = |text: &str| StoreUrl::<Kettle>::parse(&Value::Text(text.to_owned()));
         assert!(parse("memory:").unwrap().is_embedded());
         assert_eq!(parse("kettle://u:secret@h:1/0").unwrap().to_string(), "kettle://u:***@h:1/0");
-        for wrong in ["", "memory", "teapot://h", "kettle:", "kettle://"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+        for invalid in ["", "memory", "teapot://h", "kettle:", "kettle://"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
         const SEEDS: bool = true;
     }
 
-    fn seeds(text: &str) -> Result<StoreUrl<Kettles>, Rejected> {
+    fn seeds(text: &str) -> Result<StoreUrl<Kettles>, InvalidValue> {
         StoreUrl::parse(&Value::Text(text.to_owned()))
     }
 
@@ -181,30 +181,30 @@ mod tests {
         assert_eq!(shown("kettle://a:1, b:2"), "kettle://a:1,kettle://b:2");
         assert_eq!(seeds("kettle://u:secret@a,b").unwrap().servers().len(), 2);
         assert!(seeds("memory:").unwrap().servers().is_empty());
-        for wrong in
+        for invalid in
             ["kettle://a,", ",kettle://a", "kettle://a,,b", "kettle://a,kettles://b", "kettle://a,memory:"]
         {
-            assert!(seeds(wrong).is_err(), "{wrong}");
+            assert!(seeds(invalid).is_err(), "{invalid}");
         }
-        let alone = StoreUrl::<Kettle>::parse(&Value::Text("kettle://a:1,kettle://b:2".to_owned()));
-        assert!(alone.is_err(), "a store that is no cluster");
+        let single = StoreUrl::<Kettle>::parse(&Value::Text("kettle://a:1,kettle://b:2".to_owned()));
+        assert!(single.is_err(), "only a cluster may have several servers");
     }
 
     #[test]
-    fn one_user_is_for_all_servers_and_no_password_is_shown() {
+    fn all_servers_share_one_user_and_passwords_are_redacted() {
         let first = seeds("kettle://u:secret@a,kettle://b").unwrap();
         assert_eq!(first.to_string(), "kettle://u:***@a,kettle://b");
         let all = seeds("kettle://u:secret@a,kettle://u:secret@b,u:secret@c").unwrap();
         assert_eq!(all.to_string(), "kettle://u:***@a,kettle://u:***@b,kettle://u:***@c");
-        // The last two are passwords with a comma.
-        for wrong in [
+        // The last two have a comma in the password.
+        for invalid in [
             "kettle://a,kettle://u:secret@b",
             "kettle://u:secret@a,kettle://u:other@b",
             "kettle://u:12,secret@a",
             "kettle://u:x@y,secret@a",
         ] {
-            let reason = seeds(wrong).unwrap_err().reason.unwrap();
-            assert!(reason.contains("%2C") && !reason.contains("secret"), "{wrong}: {reason}");
+            let reason = seeds(invalid).unwrap_err().reason.unwrap();
+            assert!(reason.contains("%2C") && !reason.contains("secret"), "{invalid}: {reason}");
         }
     }
 }

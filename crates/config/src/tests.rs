@@ -8,7 +8,7 @@ use super::*;
 
 const REFERENCE: &str = r#"
 [listen]
-# Where players come in.
+# The listener for players.
 gateway = "127.0.0.1:8080"
 
 [db]
@@ -79,7 +79,7 @@ fn with_file(text: &str) -> Layers {
 }
 
 fn problems(layers: Layers) -> Vec<String> {
-    let Problems(problems) = load::<Example>(layers).expect_err("a mistake was expected");
+    let Problems(problems) = load::<Example>(layers).expect_err("the configuration is invalid");
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -95,7 +95,7 @@ fn defaults_come_from_the_reference() {
 }
 
 #[test]
-fn flags_win_over_environment_over_file() {
+fn flags_override_environment_overrides_file() {
     let env = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>()
     };
@@ -117,7 +117,7 @@ fn flags_win_over_environment_over_file() {
 }
 
 #[test]
-fn what_is_in_force_can_be_read_back() {
+fn effective_configuration_can_be_loaded_again() {
     let first = load::<Example>(Layers::new(REFERENCE)).unwrap().effective.to_string();
     let second = load::<Example>(with_file(&first)).unwrap().effective.to_string();
     let values = |text: &str| {
@@ -127,7 +127,7 @@ fn what_is_in_force_can_be_read_back() {
 }
 
 #[test]
-fn all_mistakes_are_shown_at_once_with_their_lines() {
+fn all_mistakes_are_reported_together_with_their_lines() {
     let found = problems(with_file(
         "[listen]\ngatewey = \"127.0.0.1:80\"\n\n[db]\nmax_connections = \"many\"\n\n[life]\ngrace = \"soon\"\n",
     ));
@@ -149,11 +149,11 @@ fn broken_syntax_does_not_hide_other_mistakes() {
 }
 
 #[test]
-fn keys_that_contradict_each_other_are_refused_once() {
+fn contradicting_keys_are_reported_once() {
     let found = problems(with_file("[life]\ngrace = \"500ms\"\n"));
     assert_eq!(found.len(), 1);
     assert!(found[0].starts_with("play.toml:2:1: life.grace: must be shorter than life.grace"), "{found:?}");
-    // A value that was refused already is not judged a second time.
+    // A value that was rejected already is not checked again.
     assert_eq!(problems(with_file("[life]\ngrace = \"x\"\ndelay = \"1h\"\n")).len(), 1);
 }
 
@@ -172,7 +172,25 @@ fn unknown_sections_and_misplaced_keys_get_a_suggestion() {
 }
 
 #[test]
-fn unknown_variables_and_flags_are_refused() {
+fn renamed_keys_are_rejected_with_their_new_name() {
+    const RENAMED: &[RenamedKey] = &[("store.url", "db.url"), ("life.patience", "life.grace")];
+    let layers = with_file("[store]\nurl = \"x\"\n[life]\npatience = \"1s\"\n")
+        .with_renamed(RENAMED)
+        .with_env([("PLAYHOUSE_STORE_URL".to_owned(), "x".to_owned())])
+        .with_flag("--set", "store.url", "x");
+    assert_eq!(
+        problems(layers),
+        [
+            "play.toml:1:2: [store]: no such section\n    `store.url` is now `db.url`",
+            "play.toml:4:1: life.patience: no such key\n    `life.patience` is now `life.grace`",
+            "PLAYHOUSE_STORE_URL: no such setting\n    `PLAYHOUSE_STORE_URL` is now `PLAYHOUSE_DB_URL`",
+            "--set: store.url: no such key\n    `store.url` is now `db.url`",
+        ]
+    );
+}
+
+#[test]
+fn unknown_variables_and_flags_are_rejected() {
     let layers = Layers::new(REFERENCE)
         .with_env([
             ("PLAYHOUSE_DB_ULR".to_owned(), "x".to_owned()),
@@ -191,7 +209,7 @@ fn unknown_variables_and_flags_are_refused() {
 }
 
 #[test]
-fn variables_that_kubernetes_makes_are_no_mistakes() {
+fn kubernetes_service_variables_are_ignored() {
     let vars = [
         ("PLAYHOUSE_PORT", "tcp://10.1.2.3:80"),
         ("PLAYHOUSE_SERVICE_HOST", "10.1.2.3"),
@@ -224,8 +242,8 @@ fn secrets_are_never_shown() {
         assert!(!shown.contains("2222"), "{shown}");
     }
     let url = url::Url::parse("mysql://u:pa%20ss@db/x?ssl-mode=required&token=abc&n=5").unwrap();
-    assert_eq!(redacted(&url), "mysql://u:***@db/x?ssl-mode=required&token=***&n=***");
-    let shown = |text: &str| redacted(&text.parse().unwrap());
+    assert_eq!(redact_url(&url), "mysql://u:***@db/x?ssl-mode=required&token=***&n=***");
+    let shown = |text: &str| redact_url(&text.parse().unwrap());
     assert_eq!(shown("nats://token@h:1"), "nats://***@h:1");
     assert_eq!(shown("redis://h:1/0?pin=4711&tls=true"), "redis://h:1/0?pin=***&tls=true");
     assert_eq!(
@@ -238,11 +256,11 @@ fn secrets_are_never_shown() {
     assert_eq!(shown(issuer), issuer);
 }
 
-/// A file of a secret, until it is dropped.
+/// A secret file that is removed on drop.
 struct SecretFile(std::path::PathBuf);
 
 impl SecretFile {
-    fn with(content: &[u8]) -> Self {
+    fn create(content: &[u8]) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("playhouse-secret-{}-{number}", std::process::id()));
@@ -266,8 +284,8 @@ fn with_variable(layers: Layers, name: &str, value: &str) -> Layers {
 }
 
 #[test]
-fn a_secret_may_stand_in_a_file_of_its_own() {
-    let file = SecretFile::with(b"hunter2\n");
+fn secret_is_read_from_a_file_of_its_own() {
+    let file = SecretFile::create(b"hunter2\n");
     let path = file.path();
     let exposed = |layers: Layers| {
         let Loaded { config, effective, warnings } = load::<Example>(layers).unwrap();
@@ -285,17 +303,17 @@ fn a_secret_may_stand_in_a_file_of_its_own() {
     assert_eq!(
         (password.as_str(), warnings.len()),
         ("hunter2", 0),
-        "a higher layer counts, and a path is no secret"
+        "the higher layer wins, and a path is not a secret"
     );
-    // Only what may be secret has a file.
+    // Only secrets have a file key.
     let wrong = problems(with_variable(Layers::new(REFERENCE), "PLAYHOUSE_LIFE_GRACE_FILE", path));
     assert!(wrong.join("").contains("PLAYHOUSE_LIFE_GRACE_FILE: no such setting"), "{wrong:?}");
 }
 
 #[test]
-fn a_mistake_in_a_secret_file_names_the_file_and_never_its_content() {
+fn secret_file_errors_name_the_file_and_never_its_content() {
     let mistake = |content: &[u8]| {
-        let file = SecretFile::with(content);
+        let file = SecretFile::create(content);
         let path = file.path();
         let layers = with_variable(Layers::new(REFERENCE), "PLAYHOUSE_DB_PASSWORD_FILE", path);
         let found = problems(layers).join("\n");
@@ -309,25 +327,25 @@ fn a_mistake_in_a_secret_file_names_the_file_and_never_its_content() {
     assert!(mistake(&b"2222".repeat(20_000)).contains("is longer than 65536 bytes"));
     let missing = with_variable(Layers::new(REFERENCE), "PLAYHOUSE_DB_PASSWORD_FILE", "/nowhere/at/all");
     assert!(problems(missing).join("").contains("\"/nowhere/at/all\" cannot be read"));
-    let file = SecretFile::with(b"2222");
+    let file = SecretFile::create(b"2222");
     let path = file.path();
     let both = with_file(&format!("[db]\npassword = \"2222\"\npassword_file = {path:?}\n"));
     let both = problems(both).join("");
     assert!(
-        both.contains("db.password is given as well; give one of them") && !both.contains("2222"),
+        both.contains("db.password is set as well; set only one of them") && !both.contains("2222"),
         "{both}"
     );
 }
 
 #[test]
-fn a_list_of_secrets_has_one_per_line() {
+fn secret_list_has_one_item_per_line() {
     let value = Value::Content("one,1\n\n two\r\nthree".to_owned());
     let secrets: Vec<Secret> = Setting::parse(&value).unwrap();
     assert_eq!(secrets.iter().map(Secret::expose).collect::<Vec<_>>(), ["one,1", "two", "three"]);
 }
 
 #[test]
-fn a_secret_on_the_command_line_is_warned_of() {
+fn secret_on_the_command_line_causes_a_warning() {
     let warnings = |key: &str, value: &str| {
         load::<Example>(Layers::new(REFERENCE).with_flag("--set", key, value)).unwrap().warnings
     };
@@ -341,7 +359,7 @@ fn a_secret_on_the_command_line_is_warned_of() {
 }
 
 #[test]
-fn reference_keys_include_the_optional_ones() {
+fn reference_keys_include_optional_keys() {
     let keys = reference_keys(REFERENCE);
     assert!(keys.contains(&("db.password".to_owned(), false)));
     assert!(keys.contains(&("db.url".to_owned(), true)));
@@ -349,7 +367,7 @@ fn reference_keys_include_the_optional_ones() {
 }
 
 #[test]
-fn durations_and_sizes() {
+fn parses_and_shows_durations_and_sizes() {
     let duration = |text: &str| Duration::parse(&Value::Text(text.to_owned())).ok();
     assert_eq!(duration("1h30m"), Some(Duration::from_secs(5400)));
     assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));
@@ -370,9 +388,9 @@ fn durations_and_sizes() {
 }
 
 #[test]
-fn what_is_in_force_is_shown_in_the_order_of_the_reference() {
-    struct Backwards;
-    impl Section for Backwards {
+fn effective_configuration_follows_the_order_of_the_reference() {
+    struct ReverseOrder;
+    impl Section for ReverseOrder {
         fn read(reader: &mut Reader<'_>) -> Self {
             for key in ["life.grace", "life.delay", "db.url", "listen.gateway"] {
                 let _: String = reader.get(key);
@@ -380,16 +398,16 @@ fn what_is_in_force_is_shown_in_the_order_of_the_reference() {
             Self
         }
     }
-    let shown = load::<Backwards>(Layers::new(REFERENCE)).unwrap().effective.to_string();
+    let shown = load::<ReverseOrder>(Layers::new(REFERENCE)).unwrap().effective.to_string();
     let lines: Vec<&str> = shown.lines().filter_map(|line| line.split([' ', '#']).next()).collect();
     assert_eq!(lines, ["[listen]", "gateway", "", "[db]", "url", "", "[life]", "grace", "delay"]);
 }
 
 #[test]
-fn no_text_breaks_the_reading_of_a_configuration() {
+fn any_text_loads_or_fails_with_problems() {
     let samples = [
         REFERENCE.to_owned(),
-        every_key(REFERENCE),
+        reference_with_all_keys(REFERENCE),
         "[db]\nurl = \"mysql://u:p@h/d\"\n[\"a.b\".c]\nx = [1, {y = 2}]\n".to_owned(),
         "db.password_file = \"/dev/null\"\nlife = { grace = \"1h30m\", share = 1e999 }\n".to_owned(),
     ];
@@ -398,7 +416,7 @@ fn no_text_breaks_the_reading_of_a_configuration() {
         let value = Value::Word(text.clone().into_owned());
         let _ = (Duration::parse(&value), ByteSize::parse(&value), text.parse::<Network>());
         if let Ok(url) = url::Url::parse(&text) {
-            let shown = redacted(&url);
+            let shown = redact_url(&url);
             assert!(
                 url.password()
                     .is_none_or(|secret| secret.len() < 4 || !shown.contains(&format!(":{secret}@")))

@@ -1,9 +1,9 @@
-//! Transactions per second through our store, against the plain driver on the same server.
+//! Transactions per second through `db::Db`, compared with the plain driver on the same server.
 //!
-//! A transaction inserts two rows, as one that writes a state and an event does. Ours and the plain one take turns, so that a
-//! busy machine disturbs both alike; the median of the turns counts.
+//! A transaction inserts two rows, like one that writes a state and an event. The two sides alternate, so that a busy machine affects
+//! both alike. The result is the median of the rounds.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use testkit::{Flavour, Folder, SqlServer};
 
 const TABLE: &str = "CREATE TABLE item (id INTEGER PRIMARY KEY NOT NULL, body VARCHAR(200) NOT NULL)";
 const INSERT: &str = "INSERT INTO item (id, body) VALUES (?, ?)";
-const TURN: Duration = Duration::from_secs(1);
-const TURNS: usize = 7;
+const ROUND: Duration = Duration::from_secs(1);
+const ROUNDS: usize = 7;
 const CONNECTIONS: u32 = 16;
 
 #[tokio::main]
@@ -40,12 +40,12 @@ async fn main() {
                 report.measure(&format!("mariadb_{tasks}"), ratio);
             }
         }
-        Err(error) => eprintln!("without MariaDB: {error}"),
+        Err(error) => eprintln!("Skipped MariaDB: {error}"),
     }
     report.finish(sqlite_ratio).unwrap();
 }
 
-/// Against one pool of connections that all write, each waiting in SQLite's own busy handler.
+/// Compares with one pool of writing connections, which wait in SQLite's own busy handler.
 async fn sqlite(tasks: usize, report: &mut Report) -> f64 {
     let folder = Folder::on_disk().unwrap();
     let db = Db::open(&config(DbUrl::sqlite(folder.path().join("ours.db")))).await.unwrap();
@@ -69,7 +69,7 @@ async fn sqlite(tasks: usize, report: &mut Report) -> f64 {
     compare("SQLite", tasks, &ours, &theirs, report).await
 }
 
-/// Against the driver's pool with its own defaults.
+/// Compares with the driver's pool and its defaults.
 async fn mariadb(server: &SqlServer, tasks: usize, report: &mut Report) -> f64 {
     let (ours, theirs) = (server.database().await, server.database().await);
     let db = Db::open(&config(DbUrl::MySql(ours.url().parse().unwrap()))).await.unwrap();
@@ -115,9 +115,9 @@ async fn compare(
 ) -> f64 {
     let (ids_of_ours, ids_of_plain) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
     let mut rates = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        rates.0.push(turn(tasks, ours, &ids_of_ours).await);
-        rates.1.push(turn(tasks, plain, &ids_of_plain).await);
+    for _ in 0..ROUNDS {
+        rates.0.push(round(tasks, ours, &ids_of_ours).await);
+        rates.1.push(round(tasks, plain, &ids_of_plain).await);
     }
     let (ours, plain) = (median(rates.0), median(rates.1));
     report.row([
@@ -130,12 +130,12 @@ async fn compare(
     ours / plain
 }
 
-/// Transactions per second of `tasks` that do nothing else.
-async fn turn(tasks: usize, transaction: &impl AsyncFn(i64), ids: &AtomicU64) -> f64 {
+/// Measures the transactions per second of `tasks` concurrent tasks.
+async fn round(tasks: usize, transaction: &impl AsyncFn(i64), ids: &AtomicU64) -> f64 {
     let started = Instant::now();
     let work = (0..tasks).map(async |_| {
         let mut done = 0_u32;
-        while started.elapsed() < TURN {
+        while started.elapsed() < ROUND {
             let id = ids.fetch_add(2, Ordering::Relaxed);
             transaction(i64::try_from(id).unwrap()).await;
             done += 1;

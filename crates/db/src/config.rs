@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::config::{Reader, Rejected, Section, Setting, Value, redacted};
+use ::config::{InvalidValue, Reader, Section, Setting, Value, redact_url};
 use sqlx::mysql::MySqlConnectOptions;
 use url::Url;
 
@@ -13,18 +13,18 @@ use url::Url;
 pub struct Config {
     pub url: DbUrl,
     pub max_connections: u32,
-    /// How long to wait for a connection before saying that there is none.
+    /// How long to wait for a pooled connection before failing with [`Error::Unreachable`](crate::Error::Unreachable).
     pub acquire_timeout: Duration,
-    /// Whether pending migrations are run at start, rather than refused.
+    /// Whether to run pending migrations at startup. If false, startup fails while any are pending.
     pub migrate: bool,
 }
 
 impl Config {
-    /// How the server is reached, in the driver's terms. None where the store is embedded.
+    /// Returns the driver's connect options for the server, or none for SQLite.
     pub fn server(&self) -> Option<MySqlConnectOptions> {
         match &self.url {
             DbUrl::Sqlite(_) => None,
-            // Looked at when it was read.
+            // Validated when the URL was parsed.
             DbUrl::MySql(url) => crate::connect::mysql::options(url).ok(),
         }
     }
@@ -42,7 +42,7 @@ impl Section for Config {
     }
 }
 
-/// Where the data is. Shown without its password.
+/// The address of the SQL store. `Display` and `Debug` redact the password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DbUrl {
     Sqlite(PathBuf),
@@ -54,7 +54,7 @@ impl DbUrl {
         Self::Sqlite(path.into())
     }
 
-    /// Embedded means: part of one process, which has it alone.
+    /// Returns whether the store is embedded: a file that a single process owns.
     pub const fn is_embedded(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }
@@ -66,26 +66,26 @@ impl Setting for DbUrl {
             .to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?;
         if let Some(path) = text.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" => Err(Rejected::because("the path is missing")),
-                ":memory:" => Err(Rejected::because(
-                    "the data needs a file; `playhouse dev --ephemeral` removes it at the end",
+                "" => Err(InvalidValue::with_reason("the path is missing")),
+                ":memory:" => Err(InvalidValue::with_reason(
+                    "the data needs a file; `playhouse dev --ephemeral` removes it on exit",
                 )),
                 path => Ok(Self::sqlite(path)),
             };
         }
-        let url = Url::parse(&text).map_err(|error| Rejected::because(error.to_string()))?;
+        let url = Url::parse(&text).map_err(|error| InvalidValue::with_reason(error.to_string()))?;
         match url.scheme() {
             "mysql" | "mariadb" if url.path().len() > 1 => match crate::connect::mysql::options(&url) {
                 Ok(_) => Ok(Self::MySql(url)),
-                Err(error) => Err(Rejected::because(base::error::chain(&error))),
+                Err(error) => Err(InvalidValue::with_reason(base::error::chain(&error))),
             },
-            "mysql" | "mariadb" => Err(Rejected::because("the name of the database is missing")),
-            other => Err(Rejected::because(format!("{other}: is not a store we know"))),
+            "mysql" | "mariadb" => Err(InvalidValue::with_reason("the database name is missing")),
+            other => Err(InvalidValue::with_reason(format!("{other}: is not a supported store"))),
         }
     }
 
@@ -102,7 +102,7 @@ impl fmt::Display for DbUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::MySql(url) => f.write_str(&redacted(url)),
+            Self::MySql(url) => f.write_str(&redact_url(url)),
         }
     }
 }
@@ -113,7 +113,7 @@ impl fmt::Debug for DbUrl {
     }
 }
 
-/// The file whose lock says that a process has the SQLite file.
+/// Returns the path of the lock file. The process that has it locked owns the SQLite file.
 pub(crate) fn lock_path(data: &Path) -> PathBuf {
     let mut name = data.as_os_str().to_owned();
     name.push(".lock");
@@ -124,18 +124,18 @@ pub(crate) fn lock_path(data: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<DbUrl, Rejected> {
+    fn parse(text: &str) -> Result<DbUrl, InvalidValue> {
         DbUrl::parse(&Value::Text(text.to_owned()))
     }
 
     #[test]
-    fn the_scheme_chooses_the_store() {
+    fn scheme_selects_the_store() {
         assert_eq!(parse("sqlite:a/b.db"), Ok(DbUrl::sqlite("a/b.db")));
         assert_eq!(parse("sqlite:///a/b.db"), Ok(DbUrl::sqlite("/a/b.db")));
         assert!(matches!(parse("mysql://root@localhost/play"), Ok(DbUrl::MySql(_))));
         for (wrong, reason) in [
-            ("postgres://x/y", "postgres: is not a store we know"),
-            ("mysql://root@localhost", "the name of the database is missing"),
+            ("postgres://x/y", "postgres: is not a supported store"),
+            ("mysql://root@localhost", "the database name is missing"),
             ("sqlite:", "the path is missing"),
             ("play.db", "relative URL without a base"),
         ] {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_is_not_shown() {
+    fn password_is_redacted() {
         let url = parse("mysql://root:hunter2@localhost:3306/play").unwrap();
         assert_eq!(url.to_string(), "mysql://root:***@localhost:3306/play");
         assert!(!format!("{url:?}{}", url.show()).contains("hunter2"));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
-use hierlock::{Locks, Target};
+use hierlock::{LockManager, Target};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
@@ -16,24 +16,25 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Pool, SqlSafeStr, Sql
 use tokio::time::{Instant, timeout};
 
 use crate::config::lock_path;
-use crate::corrupt::Unreadable;
-use crate::error::{bounded, silent};
-use crate::health::Outdated;
-use crate::pooled::{Pooled, Told};
+use crate::corrupt::UnreadableRows;
+use crate::error::{bounded, timed_out};
+use crate::health::StaleConnections;
+use crate::lock_queue::QueuedTransaction;
+use crate::pooled::{Backend, PooledConnection};
 use crate::script::Script;
-use crate::tx::Either;
+use crate::tx::AnyConnection;
 use crate::{Config, Conn, DbFuture, DbUrl, Error, Tx, Value};
 
-/// More than there are statement texts, so that none is ever prepared twice on one connection.
+/// Exceeds the number of distinct statement texts, so a connection never prepares one twice.
 const STATEMENT_CACHE: usize = 1024;
 const BEGIN_SQLITE: &str = "BEGIN IMMEDIATE";
 const BEGIN_MYSQL: &str = "START TRANSACTION";
-/// How long a writer waits for another one on SQLite before it is [`Error::Busy`].
+/// How long a SQLite writer waits for another writer before it fails with [`Error::Busy`].
 const SQLITE_BUSY: Duration = Duration::from_secs(10);
-/// How long SQLite may take to begin, commit or roll back: as long as a disk that is alive may need.
+/// How long SQLite may take to begin, commit or roll back. Generous, because a slow disk is not a failed one.
 const SQLITE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Which SQL is spoken.
+/// The SQL dialect of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     Sqlite,
@@ -41,7 +42,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The text in this dialect, of the two that stand side by side.
+    /// Returns the one of the two texts that is in this dialect.
     pub const fn pick(self, sqlite: &'static str, mysql: &'static str) -> &'static str {
         match self {
             Self::Sqlite => sqlite,
@@ -49,7 +50,7 @@ impl Dialect {
         }
     }
 
-    /// The store's clock in milliseconds, as an expression; the same throughout a statement.
+    /// Returns the SQL expression for the store's clock in milliseconds. It is constant within a statement.
     pub const fn now(self) -> &'static str {
         self.pick(
             "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
@@ -58,53 +59,52 @@ impl Dialect {
     }
 }
 
-/// The open store. Clones share its connections.
+/// The open SQL store. Cheap to clone; clones share the connection pools.
 #[derive(Clone, Debug)]
 pub struct Db {
     pub(crate) pools: Pools,
-    /// How long anything that is not a statement of the caller's may take.
+    /// The time limit for all operations except the caller's own statements.
     pub(crate) limit: Duration,
-    /// Which connections are not used again.
-    outdated: Outdated,
-    pub(crate) unreadable: Unreadable,
+    stale: StaleConnections,
+    pub(crate) unreadable: UnreadableRows,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Pools {
     Sqlite {
-        /// One connection: SQLite has one writer at a time, and queueing here beats waiting in its busy handler.
+        /// A single connection: SQLite has one writer at a time, and queueing here beats waiting in its busy handler.
         writer: SqlitePool,
         readers: SqlitePool,
-        /// Ours alone while it is held. None when the store was opened to be looked at.
+        /// Held while this process owns the file. None if the store was opened read-only.
         _lock: Option<Arc<File>>,
     },
     MySql(Arc<mysql::Server>),
 }
 
 impl Db {
-    fn new(pools: Pools, limit: Duration, outdated: Outdated) -> Self {
-        Self { pools, limit, outdated, unreadable: Unreadable::default() }
+    fn new(pools: Pools, limit: Duration, stale: StaleConnections) -> Self {
+        Self { pools, limit, stale, unreadable: UnreadableRows::default() }
     }
 
-    /// Opens the store and makes sure that it answers.
+    /// Opens the store and checks that it answers.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        let outdated = Outdated::default();
+        let stale = StaleConnections::default();
         let (pools, limit) = match &config.url {
             DbUrl::Sqlite(path) => (open_sqlite(path, config).await?, SQLITE_LIMIT),
             DbUrl::MySql(url) => {
-                let server = mysql::open(url, config, &outdated).await?;
+                let server = mysql::open(url, config, &stale).await?;
                 (Pools::MySql(Arc::new(server)), config.acquire_timeout)
             }
         };
-        Ok(Self::new(pools, limit, outdated))
+        Ok(Self::new(pools, limit, stale))
     }
 
-    /// Opens the store only to look at it, also while another process has it.
-    pub async fn open_to_read(config: &Config) -> Result<Self, Error> {
+    /// Opens the store read-only. On SQLite this works while another process owns the file.
+    pub async fn open_read_only(config: &Config) -> Result<Self, Error> {
         let DbUrl::Sqlite(path) = &config.url else { return Self::open(config).await };
         let readers = sqlite_readers(sqlite_options(path), config).await?;
         let pools = Pools::Sqlite { writer: readers.clone(), readers, _lock: None };
-        Ok(Self::new(pools, SQLITE_LIMIT, Outdated::default()))
+        Ok(Self::new(pools, SQLITE_LIMIT, StaleConnections::default()))
     }
 
     pub const fn dialect(&self) -> Dialect {
@@ -118,22 +118,22 @@ impl Db {
     pub fn begin(&self) -> DbFuture<'_, Tx> {
         Box::pin(async move {
             let connection = match &self.pools {
-                // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
-                Pools::Sqlite { writer, .. } => {
-                    Either::Sqlite(self.acquire(writer).await?.begin(BEGIN_SQLITE.into_sql_str()).await?.0)
-                }
+                // IMMEDIATE: a plain BEGIN takes the write lock at the first write, where SQLite fails instead of waiting.
+                Pools::Sqlite { writer, .. } => AnyConnection::Sqlite(
+                    self.acquire(writer).await?.begin(BEGIN_SQLITE.into_sql_str()).await?.0,
+                ),
                 Pools::MySql(server) => {
                     let connection = self.acquire(&server.pool).await?;
-                    Either::MySql(connection.begin(BEGIN_MYSQL.into_sql_str()).await?.0)
+                    AnyConnection::MySql(connection.begin(BEGIN_MYSQL.into_sql_str()).await?.0)
                 }
             };
             Ok(Tx::new(connection))
         })
     }
 
-    /// Begins a transaction that may write, and inserts rows with the same message to the server. Says how many were inserted, which is
-    /// fewer where `head` lets rows be ignored. `head` is the statement up to `VALUES`, and never made of what somebody sent.
-    pub async fn begin_with<'a, const N: usize>(
+    /// Begins a transaction that may write and inserts rows, in one round trip. Returns how many rows were inserted: fewer than given if
+    /// `head` is an `INSERT IGNORE`. `head` is the statement up to `VALUES` and must never contain user input.
+    pub async fn begin_with_insert<'a, const N: usize>(
         &self,
         head: &str,
         rows: impl IntoIterator<Item = [Value<'a>; N]>,
@@ -146,86 +146,97 @@ impl Db {
     fn begin_with_script(&self, script: Script) -> DbFuture<'_, (Tx, u64)> {
         Box::pin(async move {
             match &self.pools {
-                // Nothing is won where there is no server.
+                // SQLite has no server and so no round trip to save.
                 Pools::Sqlite { .. } => {
                     let mut tx = self.begin().await?;
                     let text = script.ending_with("");
-                    let inserted = if text.is_empty() { 0 } else { tx.connection.write(text).await? };
+                    let inserted =
+                        if text.is_empty() { 0 } else { tx.connection.execute_in_tx(text).await? };
                     Ok((tx, inserted))
                 }
                 Pools::MySql(server) => {
                     let text = format!("{BEGIN_MYSQL};\n{}", script.ending_with(""));
                     let text = AssertSqlSafe(text).into_sql_str();
                     let (connection, inserted) = self.acquire(&server.pool).await?.begin(text).await?;
-                    Ok((Tx::new(Either::MySql(connection)), inserted))
+                    Ok((Tx::new(AnyConnection::MySql(connection)), inserted))
                 }
             }
         })
     }
 
-    /// Begins a transaction that may write and holds the locks until it ends, however it does.
+    /// Begins a transaction that may write, with the targets locked until it is committed, rolled back or dropped.
     ///
-    /// On MySQL the locks are part of the transaction. On SQLite they are taken before it begins: there is one writer, and
-    /// one that waits for a lock would keep its holder from writing.
+    /// On MySQL the locks are part of the transaction. On SQLite they are taken before it begins: SQLite has one writer, and a
+    /// writer that waits for a lock would block the lock's holder from writing.
     ///
-    /// Most waiters queue without a connection, in the order of their arrival (`turns.rs`).
-    pub fn begin_locked<'a>(&'a self, locks: &'a Locks, targets: &'a [Target<'a>]) -> DbFuture<'a, Tx> {
+    /// Most waiters queue without a connection, in order of arrival (`lock_queue.rs`).
+    pub fn begin_locked<'a>(&'a self, locks: &'a LockManager, targets: &'a [Target<'a>]) -> DbFuture<'a, Tx> {
         Box::pin(async move {
-            // Longer than for anything else nobody waits for a lock: see `row_wait`.
-            let locks = &locks.within(self.limit);
-            let patience = locks.patience();
+            // A lock wait is bounded by the same limit as every other operation: see `row_wait`.
+            let locks = &locks.with_timeout(self.limit);
+            let wait_timeout = locks.wait_timeout();
             match &self.pools {
                 Pools::Sqlite { .. } => {
                     let lock = locks.acquire_all(targets.iter().copied()).await?;
                     Ok(Tx { lock: Some(lock), ..self.begin().await? }.locked(targets))
                 }
                 Pools::MySql(server) => {
-                    let too_late = || Error::Lock(hierlock::Error::Timeout(patience));
+                    let timed_out = || Error::Lock(hierlock::Error::Timeout(wait_timeout));
                     let arrived = Instant::now();
-                    let turn = timeout(patience, server.turns.next(targets)).await.map_err(|_| too_late())?;
-                    let locks = locks.within(patience.saturating_sub(arrived.elapsed()));
-                    let (mut connection, number) = self.acquire(&server.pool).await?.begin_numbered().await?;
-                    // A wait that is given up is killed with its session, maybe later: nobody else is to have that one.
+                    let permit = timeout(wait_timeout, server.lock_queue.acquire(targets))
+                        .await
+                        .map_err(|_| timed_out())?;
+                    let locks = locks.with_timeout(wait_timeout.saturating_sub(arrived.elapsed()));
+                    let (mut connection, id) = self.acquire(&server.pool).await?.begin_with_id().await?;
+                    // An abandoned wait is ended by killing its session, possibly later. So this connection must not be reused.
                     connection.set_in_doubt(true);
                     let locked =
-                        locks.lock_in_session(&mut connection, number, targets.iter().copied()).await;
-                    drop(turn);
+                        locks.lock_in_transaction_with_id(&mut connection, id, targets.iter().copied()).await;
+                    drop(permit);
                     locked.map_err(|error| match error {
-                        hierlock::Error::Timeout(_) => too_late(),
+                        hierlock::Error::Timeout(_) => timed_out(),
                         error => error.into(),
                     })?;
                     connection.set_in_doubt(false);
-                    Ok(Tx::new(Either::MySql(connection)).locked(targets))
+                    Ok(Tx::new(AnyConnection::MySql(connection)).locked(targets))
                 }
             }
         })
     }
 
-    /// Does something that should not take long, and gives up when it does: a statement by itself waits as long as its caller
-    /// does, also on a connection that has fallen silent.
-    pub async fn bounded<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        match tokio::time::timeout(self.limit, work).await {
-            Ok(done) => done,
-            Err(_) => Err(silent(self.limit).into()),
+    /// Returns the transactions of this process that wait for their turn to lock, without a connection, the longest waiting first. None on
+    /// SQLite, where all waits are in the lock manager.
+    pub fn queued_for_locks(&self) -> Option<Vec<QueuedTransaction>> {
+        match &self.pools {
+            Pools::Sqlite { .. } => None,
+            Pools::MySql(server) => Some(server.lock_queue.waiting()),
         }
     }
 
-    /// A connection for reading.
+    /// Runs `work` and fails with [`Error::Unreachable`] if it exceeds the store's time limit. Statements have no limit of their own: on a
+    /// connection that has gone silent they would wait forever.
+    pub async fn bounded<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        match tokio::time::timeout(self.limit, work).await {
+            Ok(done) => done,
+            Err(_) => Err(timed_out(self.limit).into()),
+        }
+    }
+
+    /// Acquires a connection for reading, outside of any transaction.
     pub fn connection(&self) -> DbFuture<'_, Conn> {
         Box::pin(async move {
             Ok(Conn(match &self.pools {
-                Pools::Sqlite { readers, .. } => Either::Sqlite(self.acquire(readers).await?),
-                Pools::MySql(server) => Either::MySql(self.acquire(&server.pool).await?),
+                Pools::Sqlite { readers, .. } => AnyConnection::Sqlite(self.acquire(readers).await?),
+                Pools::MySql(server) => AnyConnection::MySql(self.acquire(&server.pool).await?),
             }))
         })
     }
 
-    fn acquire<'a, D: Told>(&'a self, pool: &'a Pool<D>) -> DbFuture<'a, Pooled<D>> {
-        Box::pin(Pooled::acquire(pool, self.limit, &self.outdated))
+    fn acquire<'a, D: Backend>(&'a self, pool: &'a Pool<D>) -> DbFuture<'a, PooledConnection<D>> {
+        Box::pin(PooledConnection::acquire(pool, self.limit, &self.stale))
     }
 
-    /// Fails unless the store answers and takes writes. Does not wait for a connection of the pool on MySQL, where one is kept
-    /// for this.
+    /// Checks that the store answers and takes writes. On MySQL it uses a connection of its own, so an exhausted pool does not fail it.
     pub async fn ping(&self) -> Result<(), Error> {
         match &self.pools {
             Pools::Sqlite { readers, .. } => bounded(self.limit, readers.execute("SELECT 1")).await.map(drop),
@@ -233,7 +244,7 @@ impl Db {
         }
     }
 
-    /// The program behind the connection and its version.
+    /// Returns the name and version of the database server, such as `MariaDB 10.11.6`.
     pub async fn version(&self) -> Result<String, Error> {
         let text = self.dialect().pick("SELECT sqlite_version()", "SELECT VERSION()");
         let version: String = self.read_one(text).await?;
@@ -245,13 +256,13 @@ impl Db {
         Ok(format!("{name} {}", version.split('-').next().unwrap_or_default()))
     }
 
-    /// The store's clock: the one that leases are compared by.
+    /// Returns the time of the store's clock, by which leases are compared.
     pub async fn now(&self) -> Result<Timestamp, Error> {
         let text = format!("SELECT {}", self.dialect().now());
         self.read_one(AssertSqlSafe(text)).await.map(Timestamp::from_millis)
     }
 
-    /// The one value that a question without parameters has for an answer.
+    /// Runs a query without parameters and returns its only value.
     async fn read_one<T>(&self, text: impl SqlSafeStr) -> Result<T, Error>
     where
         T: Send + Unpin,
@@ -266,7 +277,7 @@ impl Db {
         bounded(self.limit, reading).await
     }
 
-    /// A setting of the server by its name, as text. None on SQLite and where the server does not know it.
+    /// Returns a global variable of the server as text. None on SQLite and for an unknown variable.
     pub async fn server_variable(&self, name: &'static str) -> Result<Option<String>, Error> {
         const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name = ?";
         let Pools::MySql(server) = &self.pools else { return Ok(None) };
@@ -274,13 +285,13 @@ impl Db {
         Ok(bounded(self.limit, reading).await?.map(|(_, value)| value))
     }
 
-    /// Closes all connections, waiting a while for those in use.
+    /// Closes all connections. Waits up to the store's time limit for those in use.
     pub async fn close(&self) {
         let closing = async {
             match &self.pools {
                 Pools::Sqlite { writer, readers, .. } => {
                     readers.close().await;
-                    // The last to close folds the write-ahead log into the file.
+                    // Last, because the last connection to close checkpoints the write-ahead log into the file.
                     writer.close().await;
                 }
                 Pools::MySql(server) => {
@@ -290,7 +301,7 @@ impl Db {
             }
         };
         if tokio::time::timeout(self.limit, closing).await.is_err() {
-            tracing::warn!("connections to the database were still in use when it was closed");
+            tracing::warn!("database connections were still in use when the store was closed");
         }
     }
 }
@@ -315,7 +326,7 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .journal_mode(SqliteJournalMode::Wal)
-        // With the write-ahead log, anything less may forget committed transactions when the power fails.
+        // With a write-ahead log, anything less may lose committed transactions in a power failure.
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(SQLITE_BUSY)
@@ -333,7 +344,7 @@ async fn sqlite_readers(options: SqliteConnectOptions, config: &Config) -> Resul
     Ok(pool.await?)
 }
 
-/// Takes the data for this process. The lock goes with the process, however it ends.
+/// Takes ownership of the SQLite file for this process. The operating system releases the lock when the process ends.
 fn lock_file(data: &Path) -> Result<File, Error> {
     let path = lock_path(data);
     let cannot_use = |path: &Path, source| Error::File { path: path.to_owned(), source };

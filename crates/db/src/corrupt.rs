@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Db, Error};
 
-/// How many were found in this process, by table. Cheap to clone; clones share state.
+/// Counts the unreadable values that this process has met, by table. Cheap to clone; clones share state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unreadable(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+pub(crate) struct UnreadableRows(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
-impl Unreadable {
+impl UnreadableRows {
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Db {
-    /// Returns the error for a stored value that cannot be read, logs it with the row's identity and counts it.
+    /// Logs and counts a stored value that cannot be read, and returns the error for it.
     pub fn corrupt(&self, table: &'static str, row: impl Display, cause: impl Display) -> Error {
         let (row, cause) = (row.to_string(), cause.to_string());
         tracing::error!(table, row, cause, "a stored value cannot be read");

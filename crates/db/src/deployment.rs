@@ -6,12 +6,12 @@ use crate::error::bounded;
 use crate::{Db, Error};
 
 impl Db {
-    /// Records `ours` unless a value is recorded already, and returns the one that counts. Whoever comes first decides; a
-    /// process that cannot live with what it gets must not start.
-    pub async fn agree(&self, name: &str, ours: &str) -> Result<String, Error> {
+    /// Records `ours` unless a value is recorded already, and returns the recorded value. The first process decides. A process that
+    /// cannot work with the returned value must not start.
+    pub async fn agree_on_setting(&self, name: &str, ours: &str) -> Result<String, Error> {
         const SQLITE: &str =
             "INSERT INTO deployment_settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING";
-        // Not INSERT IGNORE, which would cut what does not fit.
+        // Not INSERT IGNORE, which would truncate a value that does not fit.
         const MYSQL: &str = "INSERT INTO deployment_settings (name, value) VALUES (?, ?)
             ON DUPLICATE KEY UPDATE name = deployment_settings.name";
         const READ: &str = "SELECT value FROM deployment_settings WHERE name = ?";
@@ -26,10 +26,10 @@ impl Db {
         bounded(self.limit, agreeing).await
     }
 
-    /// The deployment that this database belongs to.
-    pub async fn deployment(&self) -> Result<DeploymentId, Error> {
+    /// Returns the id of the deployment that this database belongs to. Creates it on first use.
+    pub async fn deployment_id(&self) -> Result<DeploymentId, Error> {
         let ours = DeploymentId::generate();
-        let agreed = self.agree("deployment_id", &ours.to_string()).await?;
+        let agreed = self.agree_on_setting("deployment_id", &ours.to_string()).await?;
         agreed.parse().map_err(|_| Error::Deployment(agreed))
     }
 }

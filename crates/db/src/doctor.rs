@@ -1,4 +1,4 @@
-//! Whether the server's settings keep what we promise.
+//! Checks that the server's version and settings support the guarantees we give.
 
 use base::Clock;
 use base::finding::{Finding, version};
@@ -8,10 +8,10 @@ use crate::{Config, Db, DbUrl, Dialect, Error, Migrations};
 const OLDEST_MYSQL: (u32, u32) = (8, 0);
 const OLDEST_MARIADB: (u32, u32) = (10, 6);
 
-/// A connection beside the pool, for readiness.
-const READINESS: u32 = 1;
+/// The health check has one connection outside the pool.
+const HEALTH_CONNECTIONS: u32 = 1;
 
-/// Looks at the store and its settings. Changes no data, and does not disturb a process that has the store open.
+/// Examines the store and its settings. Changes no data and does not disturb a process that has the store open.
 pub async fn examine(config: &Config, sets: &[Migrations], clock: &Clock) -> Vec<Finding> {
     if let DbUrl::Sqlite(path) = &config.url
         && !path.exists()
@@ -19,80 +19,84 @@ pub async fn examine(config: &Config, sets: &[Migrations], clock: &Clock) -> Vec
         let what = format!("{} does not exist yet", path.display());
         return vec![Finding::failure(what, "run `playhouse migrate`, which creates it")];
     }
-    match look(config, sets, clock).await {
+    match run_checks(config, sets, clock).await {
         Ok(findings) => findings,
         Err(error) => {
             let advice =
-                "start the database, or correct db.url; `sqlite:PATH` needs no server and serves one process";
+                "start the database, or correct db.url; for a single process, `sqlite:PATH` needs no server";
             vec![Finding::failure(base::error::chain(&error), advice)]
         }
     }
 }
 
-async fn look(config: &Config, sets: &[Migrations], clock: &Clock) -> Result<Vec<Finding>, Error> {
-    let db = Db::open_to_read(config).await?;
-    let mut findings = vec![judge_version(&db.version().await?)];
+async fn run_checks(config: &Config, sets: &[Migrations], clock: &Clock) -> Result<Vec<Finding>, Error> {
+    let db = Db::open_read_only(config).await?;
+    let mut findings = vec![check_version(&db.version().await?)];
     match db.dialect() {
-        Dialect::Sqlite => findings.push(judge_integrity(&db).await?),
+        Dialect::Sqlite => findings.push(check_integrity(&db).await?),
         Dialect::MySql => {
-            findings.push(judge_fit(&db).await?);
-            findings.extend(judge_durability(&db).await?);
-            findings.push(judge_connections(&db, config.max_connections + READINESS).await?);
+            findings.push(check_server(&db).await?);
+            findings.extend(check_durability(&db).await?);
+            findings.push(check_connections(&db, config.max_connections + HEALTH_CONNECTIONS).await?);
             findings.push(Finding::clock(db.now().await?.distance(clock.now())));
         }
     }
-    findings.extend(judge_migrations(&db, sets).await);
+    findings.extend(check_migrations(&db, sets).await);
     db.close().await;
     Ok(findings)
 }
 
-fn judge_version(found: &str) -> Finding {
+fn check_version(found: &str) -> Finding {
     let (program, number) = found.split_once(' ').unwrap_or((found, ""));
     let recent_enough = match program {
         "MySQL" => version(number) >= OLDEST_MYSQL,
         "MariaDB" => version(number) >= OLDEST_MARIADB,
         _ => true,
     };
-    Finding::when(recent_enough, found, || {
+    Finding::check(recent_enough, found, || {
         Finding::failure(format!("{found} is too old"), "use MySQL 8.0 or newer, or MariaDB 10.6 or newer")
     })
 }
 
-async fn judge_fit(db: &Db) -> Result<Finding, Error> {
-    match db.require_fit().await {
-        Ok(()) => Ok(Finding::good("skips rows that others have locked")),
-        Err(Error::Unfit(what)) => {
+async fn check_server(db: &Db) -> Result<Finding, Error> {
+    match db.require_supported_server().await {
+        Ok(()) => Ok(Finding::good("SKIP LOCKED works")),
+        Err(Error::UnsupportedServer(what)) => {
             Ok(Finding::failure(what, "use MySQL 8.0 or newer, or MariaDB 10.6 or newer"))
         }
         Err(error) => Err(error),
     }
 }
 
-async fn judge_integrity(db: &Db) -> Result<Finding, Error> {
+async fn check_integrity(db: &Db) -> Result<Finding, Error> {
     let mut connection = db.connection().await?;
     let answer: String =
         crate::on!(connection, raw => sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(raw).await?);
-    Ok(Finding::when(answer == "ok", "the file is sound", || {
+    Ok(Finding::check(answer == "ok", "the file is intact", || {
         Finding::failure(format!("the file is damaged: {answer}"), "restore it from a backup")
     }))
 }
 
-async fn judge_durability(db: &Db) -> Result<Vec<Finding>, Error> {
+async fn check_durability(db: &Db) -> Result<Vec<Finding>, Error> {
     let flush = db.server_variable("innodb_flush_log_at_trx_commit").await?.unwrap_or_default();
-    let mut findings = vec![Finding::when(flush == "1", "a commit is on disk before it is answered", || {
-        Finding::failure(
-            format!("a crash may lose what was committed (innodb_flush_log_at_trx_commit = {flush})"),
-            "set innodb_flush_log_at_trx_commit = 1",
-        )
-    })];
+    let mut findings = vec![Finding::check(
+        flush == "1",
+        "commits are flushed to disk before they are acknowledged",
+        || {
+            Finding::failure(
+                format!("a crash may lose committed transactions (innodb_flush_log_at_trx_commit = {flush})"),
+                "set innodb_flush_log_at_trx_commit = 1",
+            )
+        },
+    )];
     if db.server_variable("log_bin").await?.as_deref() == Some("ON") {
         let sync = db.server_variable("sync_binlog").await?.unwrap_or_default();
-        findings.push(Finding::when(
+        findings.push(Finding::check(
             sync == "1",
-            "the binary log is on disk before a commit is answered",
+            "the binary log is flushed to disk before a commit is acknowledged",
             || {
                 Finding::warning(
-                    format!("after a crash a replica may lack what the primary has (sync_binlog = {sync})"),
+                    format!("after a crash a replica may miss committed transactions (sync_binlog = {sync})"),
                     "set sync_binlog = 1",
                 )
             },
@@ -101,33 +105,33 @@ async fn judge_durability(db: &Db) -> Result<Vec<Finding>, Error> {
     Ok(findings)
 }
 
-async fn judge_connections(db: &Db, ours: u32) -> Result<Finding, Error> {
+async fn check_connections(db: &Db, ours: u32) -> Result<Finding, Error> {
     let theirs =
         db.server_variable("max_connections").await?.and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    Ok(Finding::when(
+    Ok(Finding::check(
         ours < theirs,
-        format!("allows {theirs} connections, a process uses up to {ours}"),
+        format!("allows {theirs} connections; a process uses up to {ours}"),
         || {
             Finding::warning(
-                format!("allows {theirs} connections, and one process may use {ours}"),
-                "raise max_connections of the server, or lower db.max_connections",
+                format!("allows {theirs} connections, but one process may use {ours}"),
+                "raise the server's max_connections, or lower db.max_connections",
             )
         },
     ))
 }
 
-async fn judge_migrations(db: &Db, sets: &[Migrations]) -> Vec<Finding> {
+async fn check_migrations(db: &Db, sets: &[Migrations]) -> Vec<Finding> {
     let status = match db.migration_status(sets).await {
         Ok(status) => status,
         Err(error) => {
             return vec![Finding::failure(
                 base::error::chain(&error),
-                "use the version of playhouse that made these tables",
+                "use the version of playhouse that created these tables",
             )];
         }
     };
     let pending = status.pending.join(", ");
-    let up_to_date = Finding::when(status.pending.is_empty(), "all migrations are applied", || {
+    let up_to_date = Finding::check(status.pending.is_empty(), "all migrations are applied", || {
         Finding::failure(format!("migrations are pending: {pending}"), "run `playhouse migrate`")
     });
     let newer = (!status.newer.is_empty()).then(|| {

@@ -1,4 +1,4 @@
-//! What can go wrong with the SQL store.
+//! The errors of the SQL store.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,64 +8,62 @@ use base::Code;
 use base::error::Coded;
 use hierlock::ServerError;
 
-/// What can go wrong, by what can be done about it.
+/// An error of the SQL store. Each variant is something that a caller or an operator can act on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store is away. Try again later.
+    /// The store does not answer. Retry later.
     #[error("the database cannot be reached")]
     Unreachable(#[source] sqlx::Error),
-    /// The server answers and takes no writes: it was demoted, or its fail-over is under way. Nothing was changed. Try again later.
-    #[error(
-        "the database takes no writes at the moment (read-only); if this lasts, point db.url at the primary"
-    )]
+    /// The server answers but takes no writes: it was demoted, or a failover is in progress. Nothing was changed. Retry later.
+    #[error("the database is read-only at the moment; if this lasts, point db.url at the primary")]
     ReadOnly(#[source] Option<sqlx::Error>),
-    /// The transaction met another one and was rolled back. Try again from the beginning.
-    #[error("the transaction was in conflict with another one")]
+    /// The transaction conflicted with another one and was rolled back. Retry it from the beginning.
+    #[error("the transaction conflicted with another one")]
     Busy(#[source] sqlx::Error),
     /// A row with this key exists.
     #[error("a row with this key exists already")]
     Duplicate(#[source] sqlx::Error),
-    /// The store does not let us in.
+    /// The store rejects our credentials, our TLS settings or the database name.
     #[error("the database refuses the connection: {advice}")]
     Refused { advice: &'static str, source: sqlx::Error },
-    /// The server answers and cannot do what is asked of it.
+    /// The server answers but lacks a feature that we rely on.
     #[error("{0}. Use MySQL 8.0 or newer, or MariaDB 10.6 or newer")]
-    Unfit(String),
+    UnsupportedServer(String),
     #[error(
-        "{} is in use by another process. SQLite serves one process: stop the other one, choose another file, or give \
-         db.url a mysql: URL to run several", .0.display()
+        "{} is in use by another process. SQLite serves a single process: stop the other one, choose another file, or set \
+         db.url to a mysql: URL to run several", .0.display()
     )]
     InUse(PathBuf),
     #[error("cannot use {}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("the database is not up to date, pending: {}. Run `playhouse migrate`, or set db.migrate = true", .0.join(", "))]
+    #[error("{}. Run `playhouse migrate`, or set db.migrate = true", describe_pending(.0))]
     PendingMigrations(Vec<String>),
     #[error("migration {name}: {what}")]
     Migration { name: String, what: String, source: Option<Box<Error>> },
-    #[error("another process has been migrating for {0} seconds; look at what it does, then try again")]
+    #[error("another process has been migrating for {0} seconds; check its log, then try again")]
     MigrationLock(u32),
-    #[error("deployment_settings holds {0:?} as the deployment's id, which is none")]
+    #[error("deployment_settings holds {0:?} as the deployment id, which is not a valid id")]
     Deployment(String),
-    /// What is stored is not what any version of ours has written.
+    /// A stored value that no version of this program has written.
     #[error("the row {row} of {table} cannot be read: {cause}")]
     Corrupt { table: &'static str, row: String, cause: String },
     #[error(transparent)]
     Lock(#[from] hierlock::Error),
-    /// A mistake of ours.
+    /// A bug in this program.
     #[error("the statement failed")]
     Statement(#[source] sqlx::Error),
 }
 
 impl Error {
-    /// What the server said, where it is MySQL or MariaDB and said something.
-    pub(crate) fn of_server(&self) -> Option<ServerError> {
+    /// Classifies the error that MySQL or MariaDB returned. None if no server error is behind this one.
+    pub(crate) fn server_error(&self) -> Option<ServerError> {
         match self {
             Self::Unreachable(error)
             | Self::ReadOnly(Some(error))
             | Self::Busy(error)
             | Self::Duplicate(error)
             | Self::Refused { source: error, .. }
-            | Self::Statement(error) => ServerError::of(error),
+            | Self::Statement(error) => ServerError::classify(error),
             _ => None,
         }
     }
@@ -82,21 +80,21 @@ impl Coded for Error {
     }
 }
 
-/// Gives up after `limit`: the driver waits for ever on a connection that has fallen silent.
+/// Fails after `limit`: the driver waits forever on a connection that has gone silent.
 pub(crate) async fn bounded<T, E: Into<Error>>(
     limit: Duration,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, Error> {
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done.map_err(Into::into),
-        Err(_) => Err(silent(limit)),
+        Err(_) => Err(timed_out(limit)),
     }
 }
 
-/// Nothing was heard for so long.
-pub(crate) fn silent(limit: Duration) -> Error {
-    let silent = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
-    Error::Unreachable(silent.into())
+/// Returns the error for an operation that took longer than `limit`.
+pub(crate) fn timed_out(limit: Duration) -> Error {
+    let timed_out = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+    Error::Unreachable(timed_out.into())
 }
 
 impl From<sqlx::Error> for Error {
@@ -116,20 +114,33 @@ impl From<sqlx::Error> for Error {
             let primary = database.code().and_then(|code| code.parse::<i32>().ok()).map(|code| code & 0xff);
             return if matches!(primary, Some(5 | 6)) { Self::Busy(error) } else { Self::Statement(error) };
         }
-        match ServerError::of(&error) {
+        match ServerError::classify(&error) {
             Some(ServerError::Deadlock | ServerError::Conflict | ServerError::LockWaitTimeout) => {
                 Self::Busy(error)
             }
-            Some(ServerError::Away) => Self::Unreachable(error),
+            Some(ServerError::Unavailable) => Self::Unreachable(error),
             Some(ServerError::ReadOnly) => Self::ReadOnly(Some(error)),
             Some(ServerError::AccessDenied) => Self::Refused {
-                advice: "check the user, the password and its rights in db.url",
+                advice: "check the user and password in db.url and the user's privileges; an anonymous user ''@'localhost' hides 'NAME'@'%'",
                 source: error,
             },
-            Some(ServerError::NoDatabase) => {
+            Some(ServerError::UnknownDatabase) => {
                 Self::Refused { advice: "create the database that db.url names", source: error }
             }
             _ => Self::Statement(error),
         }
+    }
+}
+
+/// Names a few pending migrations; of many, only the first and the number.
+fn describe_pending(pending: &[String]) -> String {
+    match pending {
+        [] | [_] | [_, _] | [_, _, _] => {
+            format!("the database is not up to date, pending: {}", pending.join(", "))
+        }
+        [first, ..] => format!(
+            "the database is not up to date: {} migrations are pending, the first is {first}",
+            pending.len()
+        ),
     }
 }

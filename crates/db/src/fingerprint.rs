@@ -1,24 +1,27 @@
-//! What makes two requests the same, as a hash that outlives this version of the program.
+//! Request fingerprints: a hash that is the same for two requests if and only if they request the same thing.
 //!
-//! Form 1: SHA-256 over the name of the form, then each value as a tag, its length where that varies, and its bytes. Whole numbers are
-//! big-endian. A change of any of this, or of what a kind of request writes, would take a retry from before an upgrade for another
-//! request: it needs the next form, and [`Earlier::or_before`](crate::Earlier::or_before) for rows of the one before.
+//! The hash is stored, so it must not change between versions of the program. Format 1 is SHA-256 over the name of the format, then for
+//! each value a tag, its length if that varies, and its bytes. Integers are big-endian.
+//!
+//! After any change to this, or to the values that a kind of request writes, a retry from before the upgrade would count as a different
+//! request. Such a change needs a new format, and a fallback for rows in the previous one like
+//! [`KeyLookup::or_legacy`](crate::KeyLookup::or_legacy).
 
 use base::id::Uuid;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-const FORM: &str = "playhouse fingerprint 1";
+const FORMAT: &str = "playhouse fingerprint 1";
 
-/// The fingerprint of a request, value by value.
+/// Builds the fingerprint of a request, value by value.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Fingerprint(Sha256);
+pub struct RequestFingerprint(Sha256);
 
-impl Fingerprint {
-    /// Begins the fingerprint of a kind of request, such as `notification.send`.
-    pub fn of(kind: &str) -> Self {
-        Self(Sha256::new()).text(FORM).text(kind)
+impl RequestFingerprint {
+    /// Starts the fingerprint of a request of this kind, such as `notification.send`.
+    pub fn new(kind: &str) -> Self {
+        Self(Sha256::new()).text(FORMAT).text(kind)
     }
 
     pub fn text(self, text: &str) -> Self {
@@ -33,20 +36,20 @@ impl Fingerprint {
         self.raw(b"u").raw(id.as_bytes())
     }
 
-    /// Stands for a value that is not there.
-    pub fn nothing(self) -> Self {
+    /// Adds an absent value.
+    pub fn absent(self) -> Self {
         self.raw(b"n")
     }
 
-    /// A value, or that it is not there.
+    /// Adds a value that may be absent.
     pub fn option<T>(self, value: Option<T>, write: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => write(self, value),
-            None => self.nothing(),
+            None => self.absent(),
         }
     }
 
-    /// How many values there are, and the values.
+    /// Adds the number of values, then the values.
     pub fn list<T>(
         self,
         values: impl ExactSizeIterator<Item = T>,
@@ -56,10 +59,10 @@ impl Fingerprint {
         values.fold(list, write)
     }
 
-    /// JSON, whatever the order of its fields.
+    /// Adds a JSON value. The order of an object's fields does not matter.
     pub fn json(self, value: &Value) -> Self {
         match value {
-            Value::Null => self.nothing(),
+            Value::Null => self.absent(),
             Value::Bool(is_true) => self.raw(b"b").raw(&[u8::from(*is_true)]),
             Value::String(text) => self.text(text),
             Value::Array(values) => self.list(values.iter(), Self::json),
@@ -99,40 +102,41 @@ mod tests {
 
     use super::*;
 
-    fn hex(fingerprint: Fingerprint) -> String {
+    fn hex(fingerprint: RequestFingerprint) -> String {
         fingerprint.finish().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Computed once by another program from the description above. They never change.
+    /// The expected hashes were computed by another program from the description above. They never change.
     #[test]
-    fn form_1_is_what_it_always_was() {
+    fn format_1_is_stable() {
         assert_eq!(
-            hex(Fingerprint::of("test")),
+            hex(RequestFingerprint::new("test")),
             "ba01980fc8340feebd54f56deb64564029a72052b90278415f586876eb358e8d"
         );
-        let all = Fingerprint::of("test")
+        let all = RequestFingerprint::new("test")
             .text("a\u{e9}")
             .integer(-2)
             .id(&Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10))
-            .nothing()
-            .option(Some(7), Fingerprint::integer)
-            .list(["x", "y"].into_iter(), Fingerprint::text)
+            .absent()
+            .option(Some(7), RequestFingerprint::integer)
+            .list(["x", "y"].into_iter(), RequestFingerprint::text)
             .json(&json!({ "b": [true, null, 1.5, 18_446_744_073_709_551_615_u64], "a": { "z": "s" } }));
         assert_eq!(hex(all), "455b3f7bfe7a70b5fa439e7b4a892a0496def4403f024a547eff4be7fe22fa98");
     }
 
     #[test]
-    fn values_cannot_be_taken_for_others() {
-        let of = |write: fn(Fingerprint) -> Fingerprint| hex(write(Fingerprint::of("test")));
+    fn different_values_have_different_fingerprints() {
+        let of =
+            |write: fn(RequestFingerprint) -> RequestFingerprint| hex(write(RequestFingerprint::new("test")));
         let all = [
             of(|f| f),
             of(|f| f.text("ab").text("c")),
             of(|f| f.text("a").text("bc")),
             of(|f| f.text("")),
-            of(Fingerprint::nothing),
+            of(RequestFingerprint::absent),
             of(|f| f.integer(0)),
-            of(|f| f.list(["a"].into_iter(), Fingerprint::text)),
-            of(|f| f.list([].into_iter(), Fingerprint::text).text("a")),
+            of(|f| f.list(["a"].into_iter(), RequestFingerprint::text)),
+            of(|f| f.list([].into_iter(), RequestFingerprint::text).text("a")),
             of(|f| f.json(&json!({}))),
             of(|f| f.json(&json!([]))),
             of(|f| f.json(&json!(1.0))),
@@ -141,9 +145,9 @@ mod tests {
         ];
         let distinct: std::collections::BTreeSet<&String> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
-        assert_ne!(hex(Fingerprint::of("a").text("b")), hex(Fingerprint::of("ab")));
+        assert_ne!(hex(RequestFingerprint::new("a").text("b")), hex(RequestFingerprint::new("ab")));
         let (one, other) = (r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#);
-        let read = |text| Fingerprint::of("test").json(&serde_json::from_str(text).unwrap());
+        let read = |text| RequestFingerprint::new("test").json(&serde_json::from_str(text).unwrap());
         assert_eq!(hex(read(one)), hex(read(other)));
     }
 }

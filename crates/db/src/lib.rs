@@ -1,14 +1,15 @@
-//! The SQL store: what is true.
+//! The SQL store, the source of truth.
 //!
-//! [`Db`] is SQLite in a file (embedded, one process) or MySQL/MariaDB (any number of processes), chosen by the scheme of
-//! the URL. A use case runs in a [`Tx`]; functions that take `&mut Tx` are part of their caller's transaction.
+//! [`Db`] is SQLite in a file (embedded, one process) or MySQL/MariaDB (any number of processes), selected by the URL scheme. A use
+//! case runs in a [`Tx`]. A function that takes `&mut Tx` is part of its caller's transaction.
 //!
-//! The two dialects share the text of a statement where they can ([`on!`]) and have two constants side by side where they
-//! cannot. A service brings its own tables as [`Migrations`].
+//! The two dialects share a statement's text where they can ([`on!`]), and have two constants side by side where they cannot. Each
+//! service brings its own tables as [`Migrations`].
 //!
-//! Failure modes: a store that is away is [`Error::Unreachable`], one that takes no writes [`Error::ReadOnly`], a transaction that met another one is [`Error::Busy`]; all
-//! may be tried again from the beginning. Everything else is a mistake or a refusal.
+//! Failure modes: [`Error::Unreachable`] if the store does not answer, [`Error::ReadOnly`] if it takes no writes, [`Error::Busy`] if
+//! transactions conflicted. All three can be retried from the beginning. Every other error is a bug or a refusal.
 
+mod cancel_safe;
 mod config;
 mod connect;
 mod corrupt;
@@ -16,10 +17,10 @@ mod deployment;
 mod doctor;
 mod error;
 mod fingerprint;
-mod fit;
 mod health;
 mod idempotency;
 mod list;
+mod lock_queue;
 mod mark;
 mod metrics;
 mod migrate;
@@ -27,33 +28,33 @@ mod pooled;
 mod retry;
 mod row;
 mod script;
-mod turns;
+mod server_support;
 mod tx;
-mod watched;
 
 use std::pin::Pin;
 
 pub use self::config::{Config, DbUrl};
+pub use cancel_safe::CancelSafeConnection;
 pub use connect::{Db, Dialect};
 pub use doctor::examine;
 pub use error::Error;
-pub use fingerprint::Fingerprint;
-pub use idempotency::{BadKey, Earlier, IdempotencyKey, Recorded, RecordedRequest};
+pub use fingerprint::RequestFingerprint;
+pub use idempotency::{IdempotencyKey, InvalidIdempotencyKey, KeyLookup, OtherRequest, RecordedRequest};
 pub use list::{ListStatement, list_text};
-pub use mark::{MarkTable, marking};
-pub use migrate::{Migration, Migrations, Status};
-pub use retry::retrying;
+pub use lock_queue::{QueueReason, QueuedTransaction};
+pub use mark::{MarkTable, with_commit_mark};
+pub use migrate::{Migration, MigrationStatus, Migrations};
+pub use retry::retry_conflicts;
 pub use script::Value;
 pub use tx::{Conn, InsertText, Raw, Tx};
-pub use watched::Watched;
 
-/// What [`Db`] and [`Tx`] return where they talk to the driver.
+/// The future that [`Db`] and [`Tx`] return where they call the driver.
 ///
-/// Boxed so that it is compiled here, once. The body of an `async fn` is compiled in each crate that awaits it, and with it the driver's
-/// pool, handshake and TLS: ten copies, 1.3 MB and half a minute of every build.
+/// Boxed so that it is compiled once, in this crate. The body of an `async fn` is compiled in each crate that awaits it, together with
+/// the driver's pool, handshake and TLS: ten copies, 1.3 MB and half a minute per build.
 pub type DbFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// The tables that belong to no service.
+/// The tables that no service owns.
 pub const MIGRATIONS: Migrations = Migrations {
     component: "db",
     list: &[

@@ -1,33 +1,33 @@
 //! Lists of values in statements, `… IN ({list})`.
 //!
-//! A list is padded to a power of two with its last value, so that there are few texts and each is prepared once.
+//! A list is padded to a power of two by repeating its last value. So there are few distinct texts, each prepared once.
 
 use std::sync::Arc;
 
 use sqlx::AssertSqlSafe;
 
-/// Makes the text for a list of this length. Returns it with the padding that [`bind_list!`](crate::bind_list) needs. `text` has
-/// `{list}` in it, and is never made of what somebody sent.
+/// Builds the text for a list of this length. Returns it with the padding that [`bind_list!`](crate::bind_list) needs. `text` contains
+/// `{list}` and must never contain user input.
 pub fn list_text(text: &str, length: usize) -> (AssertSqlSafe<String>, usize) {
     let padded = padded(length);
-    (AssertSqlSafe(with_places(text, padded)), padded - length)
+    (AssertSqlSafe(with_placeholders(text, padded)), padded - length)
 }
 
-/// A text with `{list}` in it, made once for lists of all lengths up to a limit.
+/// A statement with `{list}` in its text, built once for lists of all lengths up to a limit.
 #[derive(Clone, Debug)]
 pub struct ListStatement {
-    /// By the number of doublings.
+    /// Indexed by the base-2 logarithm of the padded length.
     texts: Vec<Arc<str>>,
 }
 
 impl ListStatement {
     pub fn new(text: &str, max: usize) -> Self {
         let sizes = 0..=padded(max).trailing_zeros();
-        Self { texts: sizes.map(|size| with_places(text, 1 << size).into()).collect() }
+        Self { texts: sizes.map(|size| with_placeholders(text, 1 << size).into()).collect() }
     }
 
-    /// Returns the text for a list of this length, which is within the limit, and the padding.
-    pub fn of(&self, length: usize) -> (AssertSqlSafe<Arc<str>>, usize) {
+    /// Returns the text for a list of this length, which must be within the limit, and the padding.
+    pub fn for_length(&self, length: usize) -> (AssertSqlSafe<Arc<str>>, usize) {
         let at = (padded(length).trailing_zeros() as usize).min(self.texts.len() - 1);
         (AssertSqlSafe(self.texts[at].clone()), (1_usize << at).saturating_sub(length))
     }
@@ -37,13 +37,13 @@ fn padded(length: usize) -> usize {
     length.max(1).next_power_of_two()
 }
 
-fn with_places(text: &str, count: usize) -> String {
+fn with_placeholders(text: &str, count: usize) -> String {
     text.replace("{list}", &vec!["?"; count].join(", "))
 }
 
-/// Binds a list of numbers or bytes and its padding to a query, behind the values that are bound already.
+/// Binds a list of numbers or bytes and its padding to a query, after the values that are bound already.
 ///
-/// An empty list is padded with a default value, which must be no row's: the number 0, or no bytes.
+/// An empty list is padded with the default value, the number 0 or empty bytes, which no row may have.
 ///
 /// ```
 /// # async fn example(tx: &mut db::Tx, ids: &[i64]) -> Result<u64, db::Error> {
@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_all_lengths_need_few_texts() {
+    fn few_texts_cover_lists_of_all_lengths() {
         const TEXT: &str = "DELETE FROM t WHERE id IN ({list})";
         let statement = ListStatement::new(TEXT, 500);
         let texts: BTreeSet<String> = (0..=500)
             .map(|length| {
-                let (AssertSqlSafe(text), padding) = statement.of(length);
+                let (AssertSqlSafe(text), padding) = statement.for_length(length);
                 assert_eq!(text.matches('?').count(), length + padding);
                 let (AssertSqlSafe(once), same_padding) = list_text(TEXT, length);
                 assert_eq!((once.as_str(), same_padding), (&*text, padding));

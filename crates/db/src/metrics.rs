@@ -1,4 +1,4 @@
-//! What the connections are doing.
+//! Metrics of the SQL store.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::Db;
 use crate::connect::Pools;
 
 impl Db {
-    /// Adds the metrics of the connections.
+    /// Registers the metrics of the store.
     pub fn register_metrics(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Connections(self.clone())));
     }
@@ -32,7 +32,7 @@ impl Collector for Connections {
         };
         let mut family = encoder.encode_descriptor(
             "playhouse_db_connections",
-            "Connections to the SQL store, by what they do",
+            "Connections to the SQL store, by state",
             None,
             MetricType::Gauge,
         )?;
@@ -41,18 +41,18 @@ impl Collector for Connections {
         }
         let queued = match &self.0.pools {
             Pools::Sqlite { .. } => 0,
-            Pools::MySql(server) => server.turns.queued(),
+            Pools::MySql(server) => server.lock_queue.queued(),
         };
         let queue = encoder.encode_descriptor(
             "playhouse_db_lock_queue",
-            "Transactions that wait for their turn to lock, without a connection",
+            "Transactions queued for a lock without holding a connection",
             None,
             MetricType::Gauge,
         )?;
         ConstGauge::new(i64::from(queued)).encode(queue)?;
         let mut family = encoder.encode_descriptor(
             "playhouse_db_unreadable_rows",
-            "How often a stored value was found that cannot be read, by table; the log has the row",
+            "Stored values that could not be read, by table; the log names the row",
             None,
             MetricType::Counter,
         )?;
@@ -63,8 +63,8 @@ impl Collector for Connections {
     }
 }
 
-/// Returns how many connections of a pool are idle, by the driver's count. That is below zero, and wrapped, for the moment between a
-/// connection being taken and the release before it being counted.
+/// Returns how many connections of a pool are idle. The driver's count briefly wraps below zero, between a connection being taken and its
+/// previous release being counted.
 fn idle(counted: usize) -> u32 {
     u32::try_from(counted).unwrap_or_default()
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_below_zero_is_zero() {
+    fn wrapped_idle_count_is_zero() {
         assert_eq!([idle(0_usize.wrapping_sub(1)), idle(0), idle(3)], [0, 0, 3]);
     }
 }

@@ -1,6 +1,6 @@
-//! Changes of the tables, run once each, by any number of processes at once.
+//! Schema migrations. Each runs once, even if several processes migrate at the same time.
 //!
-//! See ADR 0002 for why this is our own and how it survives a kill at any point.
+//! ADR 0002 says why we have our own runner and how it survives a kill at any point.
 
 mod mysql;
 mod sqlite;
@@ -20,29 +20,29 @@ pub struct Migrations {
     pub list: &'static [Migration],
 }
 
-/// One change. Its text is never edited once it is released.
+/// One schema change. Its text never changes once it is released.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
-    /// Counts up from 1 within the component.
+    /// Consecutive within the component, starting at 1.
     pub version: u32,
     pub name: &'static str,
     pub sqlite: &'static str,
-    /// A single statement: MySQL commits each by itself.
+    /// A single statement, because MySQL commits each DDL statement implicitly.
     pub mysql: &'static str,
 }
 
-/// What is there and what is to be done. Entries are `component/0001_name`.
+/// The applied and pending migrations, each as `component/0001_name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct MigrationStatus {
     pub applied: Vec<String>,
     pub pending: Vec<String>,
-    /// Recorded by a newer program. It is for that program to keep the old one working.
+    /// Applied by a newer version of the program, whose job it is to keep older versions working.
     pub newer: Vec<String>,
 }
 
-impl Status {
-    /// That of a store that does not exist yet.
-    pub fn of_nothing(sets: &[Migrations]) -> Self {
+impl MigrationStatus {
+    /// Returns the status of a store that does not exist yet.
+    pub fn all_pending(sets: &[Migrations]) -> Self {
         let all = sets
             .iter()
             .flat_map(|set| set.list.iter().map(|step| title(set.component, step.version, step.name)));
@@ -50,30 +50,30 @@ impl Status {
     }
 }
 
-/// A migration as it is recorded.
+/// The row of a migration in `schema_migrations`.
 pub(crate) struct Record {
     name: String,
     checksum: Vec<u8>,
     finished: bool,
 }
 
-/// What is recorded, by component and version.
+/// The recorded migrations, by component and version.
 pub(crate) type Records = BTreeMap<(String, u32), Record>;
 
-/// A migration that is to be run, with its text in the store's dialect.
+/// A pending migration, with its text in the store's dialect.
 #[derive(Clone)]
 pub(crate) struct Step {
     component: &'static str,
     version: u32,
     name: &'static str,
     sql: &'static str,
-    /// It was begun before, and may have been done.
-    begun: bool,
+    /// An earlier attempt began it and may have completed it.
+    was_begun: bool,
 }
 
 impl Db {
-    /// What is applied and what is pending.
-    pub async fn migration_status(&self, sets: &[Migrations]) -> Result<Status, Error> {
+    /// Returns which migrations are applied and which are pending.
+    pub async fn migration_status(&self, sets: &[Migrations]) -> Result<MigrationStatus, Error> {
         let records = match &self.pools {
             Pools::Sqlite { readers, .. } => bounded(self.limit, sqlite::records(readers)).await?,
             Pools::MySql(server) => bounded(self.limit, mysql::records(&server.pool)).await?,
@@ -85,7 +85,8 @@ impl Db {
                 .and_then(|set| set.list.last())
                 .map(|last| last.version)
         };
-        let mut status = Status { pending: steps.iter().map(Step::title).collect(), ..Status::default() };
+        let pending = steps.iter().map(Step::title).collect();
+        let mut status = MigrationStatus { pending, ..MigrationStatus::default() };
         for ((component, version), record) in &records {
             let title = title(component, *version, &record.name);
             if newest(component) < Some(*version) {
@@ -97,7 +98,7 @@ impl Db {
         Ok(status)
     }
 
-    /// Refuses to go on while anything is pending.
+    /// Fails with [`Error::PendingMigrations`] unless all migrations are applied.
     pub async fn require_migrated(&self, sets: &[Migrations]) -> Result<(), Error> {
         let status = self.migration_status(sets).await?;
         if !status.newer.is_empty() {
@@ -106,7 +107,7 @@ impl Db {
         if status.pending.is_empty() { Ok(()) } else { Err(Error::PendingMigrations(status.pending)) }
     }
 
-    /// Runs what is pending and returns it. Safe in any number of processes at once: one works, the others wait for it.
+    /// Runs the pending migrations and returns their titles. If several processes call it, one migrates and the others wait.
     pub async fn migrate(&self, sets: &[Migrations]) -> Result<Vec<String>, Error> {
         match &self.pools {
             Pools::Sqlite { writer, .. } => sqlite::migrate(self, writer, sets).await,
@@ -114,7 +115,7 @@ impl Db {
         }
     }
 
-    /// The steps that are not recorded as finished, after checking those that are.
+    /// Returns the migrations that are not recorded as finished. Fails if the text of a recorded one has changed.
     fn pending(&self, sets: &[Migrations], records: &Records) -> Result<Vec<Step>, Error> {
         let mut steps = Vec::new();
         for set in sets {
@@ -129,7 +130,7 @@ impl Db {
                     version: migration.version,
                     name: migration.name,
                     sql,
-                    begun: record.is_some(),
+                    was_begun: record.is_some(),
                 };
                 if let Some(record) = record {
                     step.check(record)?;
@@ -157,7 +158,7 @@ impl Step {
             return Ok(());
         }
         Err(self.failed(
-            "it was applied or begun with another text than this program has; use the program that did so",
+            "it was begun or applied with a different text; use the version of the program that did so",
             None,
         ))
     }

@@ -1,9 +1,9 @@
-//! A connection on loan from a pool, given back in bounded time.
+//! A pooled connection that is returned to its pool in bounded time.
 //!
-//! The driver's own way back to the pool asks the server whether the connection still works, and waits for the answer for
-//! ever: on a network that has fallen silent every connection in use would be lost to the pool for good.
+//! When the driver returns a connection, it pings the server and waits for the response without a limit. On a network that has gone
+//! silent, the pool would lose every connection in use for good.
 //!
-//! Transactions are begun and ended by statements of ours, so that they can be sent together with others.
+//! Transactions begin and end with statements of ours, so that these can share a round trip with others.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -16,124 +16,129 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::Error;
+use crate::cancel_safe::CancelSafeConnection;
 use crate::error::bounded;
-use crate::health::{self, Outdated};
-use crate::watched::Watched;
+use crate::health::{self, StaleConnections};
 
-/// A database that can be told something in a text of several statements. It says how many rows they changed.
-pub(crate) trait Told: Database {
-    fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_>;
+/// A database that executes a text of several statements.
+pub(crate) trait Backend: Database {
+    /// Executes the statements and returns how many rows they changed.
+    fn execute_script(connection: &mut Self::Connection, text: SqlStr) -> ExecuteFuture<'_>;
 
-    /// Rolls back a transaction that was not ended by its owner. Fails with [`Error::ReadOnly`] if it could not have written.
-    fn roll_back_failed(connection: &mut Self::Connection) -> RollingBack<'_>;
+    /// Rolls back a transaction that its owner dropped. Fails with [`Error::ReadOnly`] if the session cannot write.
+    fn roll_back_failed(connection: &mut Self::Connection) -> RollbackFuture<'_>;
 }
 
-type Telling<'a> = Pin<Box<dyn Future<Output = Result<u64, sqlx::Error>> + Send + 'a>>;
-type RollingBack<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+type ExecuteFuture<'a> = Pin<Box<dyn Future<Output = Result<u64, sqlx::Error>> + Send + 'a>>;
+type RollbackFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-impl Told for Sqlite {
-    fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
+impl Backend for Sqlite {
+    fn execute_script(connection: &mut Self::Connection, text: SqlStr) -> ExecuteFuture<'_> {
         Box::pin(async move { connection.execute(text).await.map(|done| done.rows_affected()) })
     }
 
-    fn roll_back_failed(connection: &mut Self::Connection) -> RollingBack<'_> {
+    fn roll_back_failed(connection: &mut Self::Connection) -> RollbackFuture<'_> {
         Box::pin(async move { Ok(connection.execute(ROLLBACK).await.map(drop)?) })
     }
 }
 
-impl Told for MySql {
-    fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
+impl Backend for MySql {
+    fn execute_script(connection: &mut Self::Connection, text: SqlStr) -> ExecuteFuture<'_> {
         Box::pin(async move { connection.execute(text).await.map(|done| done.rows_affected()) })
     }
 
-    fn roll_back_failed(connection: &mut Self::Connection) -> RollingBack<'_> {
+    fn roll_back_failed(connection: &mut Self::Connection) -> RollbackFuture<'_> {
         Box::pin(health::roll_back_failed(connection))
     }
 }
 
-/// A connection, in a transaction or not. An open transaction is rolled back when it is dropped.
-pub(crate) struct Pooled<D: Told> {
-    /// Some until it is dropped.
-    connection: Option<Watched<D>>,
+/// A connection with or without an open transaction, which is rolled back on drop.
+pub(crate) struct PooledConnection<D: Backend> {
+    /// Some until drop.
+    connection: Option<CancelSafeConnection<D>>,
     state: State,
-    /// How long beginning, committing and giving back may take.
+    /// The time limit for beginning, committing and returning to the pool.
     limit: Duration,
-    /// Learns of refused writes.
-    outdated: Outdated,
+    /// Notified of refused writes.
+    stale: StaleConnections,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     NoTransaction,
     Open,
-    /// A transaction is beginning or ending, and we were not told whether it did.
+    /// A transaction was beginning or ending, and the result is unknown.
     InDoubt,
 }
 
-impl<D: Told> Pooled<D> {
-    pub(crate) async fn acquire(pool: &Pool<D>, limit: Duration, outdated: &Outdated) -> Result<Self, Error> {
-        let (connection, outdated) = (Some(Watched::new(pool.acquire().await?)), outdated.clone());
-        Ok(Self { connection, state: State::NoTransaction, limit, outdated })
+impl<D: Backend> PooledConnection<D> {
+    pub(crate) async fn acquire(
+        pool: &Pool<D>,
+        limit: Duration,
+        stale: &StaleConnections,
+    ) -> Result<Self, Error> {
+        let (connection, stale) = (Some(CancelSafeConnection::new(pool.acquire().await?)), stale.clone());
+        Ok(Self { connection, state: State::NoTransaction, limit, stale })
     }
 
-    /// Gives back a connection that is in no transaction.
-    pub(crate) fn give_back(connection: PoolConnection<D>, limit: Duration) {
-        let (connection, outdated) = (Some(Watched::new(connection)), Outdated::default());
-        drop(Self { connection, state: State::NoTransaction, limit, outdated });
+    /// Returns a connection without an open transaction to its pool.
+    pub(crate) fn return_to_pool(connection: PoolConnection<D>, limit: Duration) {
+        let (connection, stale) = (Some(CancelSafeConnection::new(connection)), StaleConnections::default());
+        drop(Self { connection, state: State::NoTransaction, limit, stale });
     }
 
-    /// Begins a transaction by a text whose first statement does that. Says how many rows the others changed.
+    /// Begins a transaction with a text whose first statement does so. Returns how many rows the other statements changed.
     pub(crate) async fn begin(mut self, text: SqlStr) -> Result<(Self, u64), Error> {
         self.state = State::InDoubt;
-        let begun = bounded(self.limit, D::tell(&mut self, text)).await;
-        let changed = begun.inspect_err(|error| self.outdated.if_read_only(error))?;
+        let begun = bounded(self.limit, D::execute_script(&mut self, text)).await;
+        let changed = begun.inspect_err(|error| self.stale.mark_if_read_only(error))?;
         self.state = State::Open;
         Ok((self, changed))
     }
 
-    /// Says whether the open transaction can be given up only with its connection.
+    /// Sets whether the connection must be closed to end its open transaction.
     pub(crate) fn set_in_doubt(&mut self, is_in_doubt: bool) {
         self.state = if is_in_doubt { State::InDoubt } else { State::Open };
     }
 
-    /// Runs statements in the middle of the transaction.
-    pub(crate) async fn write(&mut self, text: SqlStr) -> Result<u64, Error> {
+    /// Executes statements in the open transaction. Returns how many rows they changed.
+    pub(crate) async fn execute_in_tx(&mut self, text: SqlStr) -> Result<u64, Error> {
         self.state = State::InDoubt;
-        let written = bounded(self.limit, D::tell(self, text)).await;
+        let written = bounded(self.limit, D::execute_script(self, text)).await;
         if !matches!(written, Err(Error::Unreachable(_))) {
             self.state = State::Open;
         }
         written
     }
 
-    /// The connection, for statements of the caller's.
+    /// Returns the connection for the caller's own statements.
     #[expect(clippy::expect_used, reason = "see the field")]
-    pub(crate) fn watched(&mut self) -> &mut Watched<D> {
+    pub(crate) fn cancel_safe(&mut self) -> &mut CancelSafeConnection<D> {
         self.connection.as_mut().expect("not dropped yet")
     }
 
-    /// Ends the transaction by a text whose last statement is `COMMIT`.
+    /// Commits the transaction with a text whose last statement is `COMMIT`.
     pub(crate) async fn commit(mut self, text: SqlStr) -> Result<(), Error> {
         self.state = State::InDoubt;
-        let told = bounded(self.limit, D::tell(&mut self, text)).await;
-        self.state = match &told {
+        let committed = bounded(self.limit, D::execute_script(&mut self, text)).await;
+        self.state = match &committed {
             Ok(_) => State::NoTransaction,
-            // We do not know what became of it.
+            // The commit may or may not have happened.
             Err(Error::Unreachable(_)) => State::InDoubt,
-            // It was not committed, and nothing can be on this connection.
+            // It was not committed, and no write can succeed on this connection.
             Err(error @ Error::ReadOnly(_)) => {
-                self.outdated.if_read_only(error);
+                self.stale.mark_if_read_only(error);
                 State::InDoubt
             }
-            // A statement was refused, and those behind it were not run.
+            // A statement was refused, and the ones after it were not run.
             Err(_) => State::Open,
         };
-        told.map(drop)
+        committed.map(drop)
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), Error> {
         self.state = State::InDoubt;
-        bounded(self.limit, D::tell(&mut self, ROLLBACK.into_sql_str())).await?;
+        bounded(self.limit, D::execute_script(&mut self, ROLLBACK.into_sql_str())).await?;
         self.state = State::NoTransaction;
         Ok(())
     }
@@ -141,51 +146,51 @@ impl<D: Told> Pooled<D> {
 
 const ROLLBACK: &str = "ROLLBACK";
 
-impl Pooled<MySql> {
-    /// Begins a transaction, and asks for the server's number of the connection on the same way.
-    pub(crate) async fn begin_numbered(mut self) -> Result<(Self, u64), Error> {
+impl PooledConnection<MySql> {
+    /// Begins a transaction and reads the server's connection id, in one round trip.
+    pub(crate) async fn begin_with_id(mut self) -> Result<(Self, u64), Error> {
         const BEGIN: &str = "START TRANSACTION; SELECT CONNECTION_ID()";
         let limit = self.limit;
         self.state = State::InDoubt;
-        let asking = async {
-            // All of them: what is left unread of an answer is an error of the next question.
+        let reading = async {
+            // All rows, because an unread rest of the result would fail the next query.
             let rows = sqlx::raw_sql(BEGIN).fetch_all(&mut *self).await?;
             let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
             sqlx::Row::try_get::<u64, _>(row, 0)
         };
-        let number = bounded(limit, asking).await?;
+        let id = bounded(limit, reading).await?;
         self.state = State::Open;
-        Ok((self, number))
+        Ok((self, id))
     }
 }
 
-impl<D: Told> Drop for Pooled<D> {
+impl<D: Backend> Drop for PooledConnection<D> {
     fn drop(&mut self) {
-        let Some(watched) = self.connection.take() else { return };
-        let state = if watched.was_cut() { State::InDoubt } else { self.state };
-        let mut connection = watched.connection;
+        let Some(connection) = self.connection.take() else { return };
+        let state = if connection.was_interrupted() { State::InDoubt } else { self.state };
+        let mut connection = connection.connection;
         let (is_open, limit) = (state == State::Open, self.limit);
-        let outdated = self.outdated.clone();
+        let stale = self.stale.clone();
         let runtime = match (state, Handle::try_current()) {
             (State::NoTransaction | State::Open, Ok(runtime)) => runtime,
-            // Closing it says enough: the server rolls back what was not committed. The pool opens another one.
+            // Closing the connection makes the server roll back. The pool opens another one.
             (State::InDoubt, _) | (_, Err(_)) => return drop(connection.detach()),
         };
         runtime.spawn(async move {
             if is_open {
                 let rolled_back = bounded(limit, D::roll_back_failed(&mut connection)).await;
                 if let Err(error) = rolled_back {
-                    outdated.if_read_only(&error);
+                    stale.mark_if_read_only(&error);
                     return drop(connection.detach());
                 }
             }
-            // When the time is over the connection is closed and its place is free.
+            // On timeout the connection is closed, which frees its place in the pool.
             let _ = timeout(limit, connection.return_to_pool()).await;
         });
     }
 }
 
-impl<D: Told> Deref for Pooled<D> {
+impl<D: Backend> Deref for PooledConnection<D> {
     type Target = D::Connection;
 
     #[expect(clippy::expect_used, reason = "see the field")]
@@ -194,15 +199,15 @@ impl<D: Told> Deref for Pooled<D> {
     }
 }
 
-impl<D: Told> DerefMut for Pooled<D> {
+impl<D: Backend> DerefMut for PooledConnection<D> {
     #[expect(clippy::expect_used, reason = "see the field")]
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.connection.as_mut().expect("not dropped yet")
     }
 }
 
-impl<D: Told> fmt::Debug for Pooled<D> {
+impl<D: Backend> fmt::Debug for PooledConnection<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pooled").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("PooledConnection").field("state", &self.state).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Trying again what met somebody else's transaction.
+//! Retries after conflicts between transactions.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use base::Backoff;
 
 use crate::Error;
 
-/// The first one included.
+/// Includes the first attempt.
 const ATTEMPTS: u32 = 8;
-const BETWEEN: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
 
-/// Runs the attempt, which has a transaction of its own, until it does not meet another one or attempts are used up; then its last
-/// error is returned. What counts as having met another one is for the caller to say: [`Error::is_conflict`], and more perhaps.
-pub async fn retrying<T, E, F>(
+/// Runs `attempt`, which must begin its own transaction, until it does not fail with a conflict. Returns the last error when the attempts
+/// are used up. The caller defines what a conflict is, usually with [`Error::is_conflict`].
+pub async fn retry_conflicts<T, E, F>(
     is_conflict: impl Fn(&E) -> bool,
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, E>
@@ -29,13 +29,13 @@ where
         if failures == ATTEMPTS {
             return Err(error);
         }
-        tracing::debug!(failures, "trying again what met another transaction");
-        tokio::time::sleep(BETWEEN.after(failures)).await;
+        tracing::debug!(failures, "retrying a transaction after a conflict");
+        tokio::time::sleep(BACKOFF.after(failures)).await;
     }
 }
 
 impl Error {
-    /// Whether the transaction met another one, so that it may be tried again from the beginning.
+    /// Returns whether the transaction conflicted with another one and can be retried from the beginning.
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Busy(_) | Self::Duplicate(_) | Self::Lock(hierlock::Error::Deadlock(_)))
     }
@@ -47,7 +47,7 @@ mod tests {
 
     async fn attempts(fail_with: impl Fn() -> Error) -> u32 {
         let mut attempts = 0;
-        let done: Result<(), Error> = retrying(Error::is_conflict, || {
+        let done: Result<(), Error> = retry_conflicts(Error::is_conflict, || {
             attempts += 1;
             std::future::ready(Err(fail_with()))
         })
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_conflict_is_tried_again() {
+    async fn only_conflicts_are_retried() {
         let closed = || sqlx::Error::PoolClosed;
         assert_eq!(attempts(|| Error::Busy(closed())).await, ATTEMPTS);
         assert_eq!(attempts(|| Error::Duplicate(closed())).await, ATTEMPTS);

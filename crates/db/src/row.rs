@@ -1,13 +1,12 @@
-//! Types of rows.
+//! Row types.
 
-/// Declares the type of a row, whose fields have the names of the columns, and reads it in either dialect.
+/// Declares the type of a row, with one field per column, that can be read in either dialect.
 ///
-/// A field of another name or type than its column is the error of the query. A tuple would take any columns of fitting types in any
-/// order.
+/// The query fails if a field's name or type does not match its column. A tuple would accept any columns of matching types, in any order.
 ///
 /// ```
 /// db::row! {
-///     /// A user as they are stored.
+///     /// A row of `users`.
 ///     struct UserRow {
 ///         user_id: Vec<u8>,
 ///         display_name: Option<String>,

@@ -1,4 +1,4 @@
-//! Statements that are sent together, with their values written into them.
+//! Statements that are sent in one round trip, with their values as literals.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,17 +8,16 @@ use base::id::Uuid;
 
 use crate::Dialect;
 
-/// A value in a statement. None of them can be taken for anything but a value, whatever is in it: text and bytes are written in
-/// hexadecimal digits.
+/// A value in a statement. Safe from SQL injection: text and bytes are written as hexadecimal literals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     Null,
     Integer(i64),
     Text(&'a str),
     Bytes(&'a [u8]),
-    /// The time of the store's clock.
+    /// The current time by the store's clock.
     Now,
-    /// So much later than the time of the store's clock.
+    /// The current time by the store's clock plus this duration.
     After(Duration),
 }
 
@@ -64,12 +63,12 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
     }
 }
 
-/// The text of statements to come.
+/// The text of statements that are to be sent together.
 #[derive(Debug, Default)]
 pub(crate) struct Script(String);
 
 impl Script {
-    /// Adds a statement: its head, up to `VALUES`, rows of values, and what stands behind them. None for no rows.
+    /// Adds an insert statement: its head up to `VALUES`, the rows, and its tail. Adds nothing if there are no rows.
     pub(crate) fn insert<'a, const N: usize>(
         &mut self,
         dialect: Dialect,
@@ -93,7 +92,7 @@ impl Script {
             self.0.push(')');
         }
         if self.0.len() == head {
-            // Nothing is to be inserted.
+            // There were no rows.
             self.0.truncate(start);
         } else {
             self.0.push_str(tail);
@@ -101,8 +100,8 @@ impl Script {
         }
     }
 
-    /// Adds a statement that deletes or updates: its head, up to `IN`, and a list of values. None for no values.
-    pub(crate) fn over_list<'a>(
+    /// Adds a delete or update statement: its head up to `IN`, and a list of values. Adds nothing if there are no values.
+    pub(crate) fn change_in_list<'a>(
         &mut self,
         dialect: Dialect,
         head: &str,
@@ -126,7 +125,7 @@ impl Script {
         let Self(text) = self;
         match value {
             Value::Null => text.push_str("NULL"),
-            // To write to a String cannot fail.
+            // Writing to a String cannot fail.
             Value::Integer(number) => drop(write!(text, "{number}")),
             Value::Now => text.push_str(dialect.now()),
             Value::After(wait) => drop(write!(text, "{} + {}", dialect.now(), wait.as_millis())),
@@ -142,7 +141,7 @@ impl Script {
         }
     }
 
-    /// The statements and a last one behind them.
+    /// Returns the text of the statements, followed by `last`.
     pub(crate) fn ending_with(self, last: &str) -> String {
         self.0 + last
     }
@@ -164,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_cannot_be_taken_for_anything_else() {
+    fn values_are_escaped() {
         let mut script = Script::default();
         let rows = [
             [
@@ -191,15 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_deleted_and_updated_by_a_list_of_values() {
+    fn rows_are_deleted_and_updated_by_list() {
         let mut script = Script::default();
-        script.over_list(Dialect::MySql, "DELETE FROM t WHERE a", []);
-        script.over_list(
+        script.change_in_list(Dialect::MySql, "DELETE FROM t WHERE a", []);
+        script.change_in_list(
             Dialect::MySql,
             "DELETE FROM t WHERE a",
             [Value::Bytes(&[1, 255]), Value::Integer(7)],
         );
-        script.over_list(Dialect::Sqlite, "UPDATE t SET b = 1 WHERE a", [Value::Integer(9)]);
+        script.change_in_list(Dialect::Sqlite, "UPDATE t SET b = 1 WHERE a", [Value::Integer(9)]);
         assert_eq!(
             script.ending_with("COMMIT"),
             "DELETE FROM t WHERE a IN (X'01ff',7);\nUPDATE t SET b = 1 WHERE a IN (9);\nCOMMIT"
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_to_come_is_reckoned_by_the_store() {
+    fn future_times_use_the_stores_clock() {
         for dialect in [Dialect::MySql, Dialect::Sqlite] {
             let mut script = Script::default();
             let wait = Value::After(Duration::from_micros(1_500_999));

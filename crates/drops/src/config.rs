@@ -8,37 +8,37 @@ use webhook::Verifier;
 
 use crate::player_api::DemoProvider;
 
-/// Short secrets can be guessed from anything that was signed with one.
+/// Shorter secrets could be guessed from a signed token.
 const MIN_KEY_LENGTH: usize = 32;
 
 /// Settings of drops.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Begins the names of all keys in Redis.
+    /// The prefix of all Redis keys.
     pub key_prefix: String,
-    /// Secrets of the keys that sign admission tokens: the first one signs, all of them verify. Empty: one that SQL keeps.
+    /// The secrets of the keys that sign admission tokens. The first one signs, all of them verify. If empty, one in SQL is used.
     pub keys: Vec<Secret>,
-    /// At least this much time lies between two live messages about one stock.
+    /// The minimum time between two live messages about one stock.
     pub stock_interval: Duration,
-    /// How often a stock stream repeats the whole snapshot.
+    /// How often a stock stream sends the snapshot without a change, and how often a watched stock is read from SQL.
     pub stock_sync: Duration,
     /// How often lines are compared with SQL.
     pub reconcile_every: Duration,
     pub payments: PaymentConfig,
-    /// The payment provider of `playhouse dev`, with a drop to try. No file can name it.
+    /// The demo payment provider of `playhouse dev`, with a demo drop. It cannot be configured.
     pub(crate) demo: Option<DemoProvider>,
 }
 
 /// Settings of the payment provider.
 #[derive(Clone, Debug)]
 pub struct PaymentConfig {
-    /// Verifies the provider's webhooks. None: no webhook is accepted.
+    /// Verifies the provider's webhooks. If none, no webhook is accepted.
     pub secrets: Option<Verifier>,
-    /// How old a webhook may be, or how far ahead.
+    /// How far the timestamp of a webhook may differ from our clock.
     pub tolerance: Duration,
-    /// How long the ids of webhooks are remembered.
+    /// How long the ids of webhooks are kept to detect repetitions.
     pub webhook_retention: Duration,
-    /// Where a player pays.
+    /// Where players pay.
     pub checkout_url: Option<Url>,
 }
 
@@ -57,7 +57,7 @@ impl Section for Config {
         let is_long = |key: &Secret| key.expose().len() >= MIN_KEY_LENGTH;
         reader.check(&["keys"], config.keys.iter().all(is_long), || {
             format!(
-                "each must have at least {MIN_KEY_LENGTH} characters; `openssl rand -base64 32` makes one"
+                "each must have at least {MIN_KEY_LENGTH} characters; `openssl rand -base64 32` generates one"
             )
         });
         config
@@ -65,7 +65,7 @@ impl Section for Config {
 }
 
 impl Config {
-    /// Adds a provider to pay at on a laptop, unless one is configured.
+    /// Adds the demo provider unless a provider is configured.
     pub(crate) fn or_demo(mut self) -> Self {
         let is_configured = self.payments.secrets.is_some() || self.payments.checkout_url.is_some();
         if let Some(demo) = DemoProvider::new().filter(|_| !is_configured) {

@@ -1,15 +1,15 @@
-//! What can go wrong with drops.
+//! The errors of drops.
 
 use std::sync::Arc;
 
-use base::Code;
 use base::error::Coded;
+use base::{Code, counted};
 
-use crate::model::{Change, DropState, Mistakes};
-use crate::token::Refused;
+use crate::model::{DropAction, DropState, Mistakes};
+use crate::token::TokenError;
 use crate::{DropId, OrderId, ReservationId};
 
-/// What can go wrong, by what a caller can do about it.
+/// An error of drops. Each variant is something a caller can act on, or a bug.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{field} {what}")]
@@ -20,34 +20,34 @@ pub enum Error {
     NoSuchDrop(DropId),
     #[error("a drop with the name {0:?} exists already; choose another name")]
     NameTaken(String),
-    #[error("a drop that is {} does not let you {} it", .state.word(), .change.word())]
-    WrongState { state: DropState, change: Change },
-    #[error("{field} cannot change any more: the drop is {}", .state.word())]
+    #[error("you cannot {} a drop that is {}", .action.as_str(), .state.as_str())]
+    WrongState { state: DropState, action: DropAction },
+    #[error("{field} cannot change any more: the drop is {}", .state.as_str())]
     Fixed { field: &'static str, state: DropState },
     #[error("{0} units are reserved; wait until they are bought or released, or close the drop by force")]
     OpenReservations(i64),
 
     // The waiting room.
-    #[error("players cannot join a drop that is {}", .0.word())]
+    #[error("players cannot join a drop that is {}", .0.as_str())]
     NotJoinable(DropState),
-    #[error("this drop is not open to this player")]
+    #[error("you may not join this drop: it requires a role or an entitlement that you do not have")]
     NotEligible,
-    #[error("the player is not in the line of this drop")]
+    #[error("the player is neither in the line of this drop nor inside")]
     NotInLine,
     #[error("you are not admitted to this drop; join the line and wait for your admission")]
     NotAdmitted,
     #[error("your admission has ended; join the line again")]
     AdmissionEnded,
 
-    #[error("the admission is refused: {0}; send the token of your place")]
-    BadAdmission(Refused),
+    #[error("the admission token is refused: {0}; send the token from your place in this drop")]
+    BadAdmission(TokenError),
 
     // The stock.
-    #[error("the drop {0} sells nothing at the moment: it is not open")]
+    #[error("the drop {0} is not open; nothing can be reserved")]
     NotOpen(DropId),
-    #[error("there are {available} units left")]
+    #[error("too few units are left: {available}")]
     SoldOut { available: i64 },
-    #[error("a player may have {limit} units of this drop, and you have or hold {taken}")]
+    #[error("a player may have {} of this drop; you already own or hold {taken}", counted(*limit, "unit"))]
     OverLimit { limit: i64, taken: i64 },
     #[error("there is no reservation {0}")]
     UnknownReservation(ReservationId),
@@ -55,34 +55,34 @@ pub enum Error {
     ReservationEnded(ReservationId),
     #[error("the reservation {0} is paid for and cannot be released")]
     AlreadyPaid(ReservationId),
-    #[error("only {available} units are available; the others are reserved or sold")]
+    #[error("too few units are available: {available}; the others are reserved or sold")]
     StockInUse { available: i64 },
 
     // Orders and payments.
     #[error("there is no order {0}")]
     UnknownOrder(OrderId),
-    #[error("there is an order of {ordered} units for this reservation; send the same quantity")]
+    #[error("this reservation already has an order of {}; send the same quantity or none", counted(*ordered, "unit"))]
     OtherQuantity { ordered: i64 },
     #[error("the order {order} costs {expected}, not {found}")]
     WrongAmount { order: OrderId, expected: String, found: String },
-    #[error("the order {0} belongs to another payment")]
+    #[error("the order {0} has another payment; no surplus payment with this id is known")]
     OtherPayment(OrderId),
     #[error("no refund of this payment is due for the order {0}")]
     NoRefundDue(OrderId),
-    #[error("this webhook id was used for another message")]
+    #[error("this webhook id was used for another webhook")]
     WebhookReused,
     #[error("the webhook is not signed by the payment provider: {0}")]
-    Unsigned(#[from] webhook::Unverified),
-    #[error("webhooks cannot be verified: drops.payments.secrets names no key")]
-    NoPayments,
+    Unsigned(#[from] webhook::VerifyError),
+    #[error("webhooks cannot be verified: set drops.payments.secrets to the provider's keys")]
+    NoWebhookKeys,
     #[error("the webhook cannot be read: {0}")]
     UnreadableWebhook(String),
 
     #[error(transparent)]
-    BadKey(#[from] db::BadKey),
-    #[error("this idempotency key was used for another request; give each request a key of its own")]
+    BadKey(#[from] db::InvalidIdempotencyKey),
+    #[error("this idempotency key was used for another request; use a new key for each request")]
     KeyReused,
-    /// The transaction that this request shared with others failed. Nothing was done, or the same key shows what was.
+    /// The transaction that this request shared with others failed. Nothing was done, or a retry with the same key returns the result.
     #[error("{0}")]
     Batch(#[source] Arc<Error>),
     #[error(transparent)]
@@ -91,17 +91,17 @@ pub enum Error {
     Db(#[from] db::Error),
     #[error(transparent)]
     Line(#[from] redis_store::Error),
-    /// A mistake of ours.
-    #[error("a batch gave no answer")]
-    NoAnswer,
-    /// A mistake of ours. The transaction is rolled back.
+    /// A bug.
+    #[error("a batch returned no result")]
+    NoBatchResult,
+    /// A bug. The transaction is rolled back.
     #[error("{changed} entries were changed instead of the {read} that were read under the lock")]
-    Uneven { changed: u64, read: usize },
-    /// A mistake of ours.
-    #[error("no random bytes for a seed")]
-    NoSeed,
-    /// A mistake of ours.
-    #[error("an answer, an event or a column could not be written or read")]
+    RowCountMismatch { changed: u64, read: usize },
+    /// A bug.
+    #[error("the system returned no random bytes")]
+    NoRandomBytes,
+    /// A bug.
+    #[error("a response, an event or a column could not be serialized or parsed")]
     Encoding(#[from] serde_json::Error),
 }
 
@@ -133,31 +133,34 @@ impl Coded for Error {
             | Self::OtherPayment(_)
             | Self::WebhookReused
             | Self::KeyReused => Code::Unprocessable,
-            // The provider sends again what we cannot verify yet.
-            Self::NoPayments => Code::Unavailable,
+            // The provider retries, so webhooks are not lost while no key is configured.
+            Self::NoWebhookKeys => Code::Unavailable,
             Self::Batch(error) => error.code(),
             Self::Entitlement(error) => error.code(),
             Self::Db(error) => error.code(),
             Self::Line(error) => error.code(),
-            Self::NoAnswer | Self::Uneven { .. } | Self::NoSeed | Self::Encoding(_) => Code::Internal,
-        }
-    }
-}
-
-/// A token that has expired is an admission that has ended.
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Expired => Self::AdmissionEnded,
-            Refused::Malformed | Refused::Signature | Refused::OtherPlayer | Refused::OtherDrop => {
-                Self::BadAdmission(refused)
+            Self::NoBatchResult | Self::RowCountMismatch { .. } | Self::NoRandomBytes | Self::Encoding(_) => {
+                Code::Internal
             }
         }
     }
 }
 
+/// An expired token means that the admission has ended.
+impl From<TokenError> for Error {
+    fn from(refused: TokenError) -> Self {
+        match refused {
+            TokenError::Expired => Self::AdmissionEnded,
+            TokenError::Malformed
+            | TokenError::Signature
+            | TokenError::OtherPlayer
+            | TokenError::OtherDrop => Self::BadAdmission(refused),
+        }
+    }
+}
+
 impl Error {
-    /// Returns whether the transaction met another one, so that it may be tried again from the beginning.
+    /// Returns whether the transaction conflicted with another one and can be retried from the start.
     pub const fn is_conflict(&self) -> bool {
         match self {
             Self::Db(error) => error.is_conflict(),
@@ -166,8 +169,8 @@ impl Error {
         }
     }
 
-    /// Returns whether the database is away or takes no writes, so that it is of no use to try again at once.
-    pub(crate) const fn is_away(&self) -> bool {
+    /// Returns whether the database is unreachable or read-only, so that an immediate retry is useless.
+    pub(crate) const fn is_unavailable(&self) -> bool {
         use db::Error::{ReadOnly, Unreachable};
         matches!(
             self,

@@ -5,7 +5,7 @@ use bus::{Event, EventId, EventKind, Json};
 use serde::Serialize;
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::model::{DropRecord, EndReason, Entry};
+use crate::model::{DropRecord, EndReason, LineEntry};
 
 const SCHEDULED: &str = "playhouse.drop.scheduled.v1";
 const OPENED: &str = "playhouse.drop.opened.v1";
@@ -25,25 +25,25 @@ pub struct DropChanged {
     pub name: String,
     /// DRAFT, SCHEDULED, OPEN, PAUSED, CLOSED or CANCELLED.
     pub state: String,
-    /// Why the drop is over, once it is: CLOSED, SOLD_OUT or CANCELLED.
+    /// Why the drop ended, once it has: CLOSED, SOLD_OUT or CANCELLED.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<String>,
     /// What a buyer's account is granted.
     pub resource: String,
-    /// Counts up by one with every event of the drop. Of two, the larger one is true.
+    /// Incremented with every event of the drop. The larger of two versions is newer.
     pub version: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closes_at: Option<String>,
-    /// Whether the emergency switch holds everybody in the line.
+    /// Whether the emergency switch is on: no player is admitted.
     pub everyone_waits: bool,
-    /// The SHA-256 of the shuffle's seed, in hexadecimal digits.
+    /// The SHA-256 of the shuffle's seed, in hex.
     pub seed_hash: String,
-    /// The shuffle's seed in hexadecimal digits, once the drop is open.
+    /// The shuffle's seed in hex, once the drop is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<String>,
-    /// Shown to those who wait.
+    /// Shown to players who wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -56,7 +56,7 @@ pub struct AdmissionChanged {
     pub user_id: String,
     pub account_id: String,
     pub admission_id: String,
-    /// When the admission ends unless the player arrives; or when it ended.
+    /// When the admission expires unless the player arrives, or when it expired.
     pub expires_at: String,
     /// Whether the player has used the admission.
     pub arrived: bool,
@@ -69,17 +69,17 @@ pub struct WaitEnded {
     pub drop_name: String,
     pub user_id: String,
     pub account_id: String,
-    /// Why the drop is over: CLOSED, SOLD_OUT or CANCELLED.
+    /// Why the drop ended: CLOSED, SOLD_OUT or CANCELLED.
     pub reason: String,
-    /// The same in words, to be shown to the player.
+    /// The reason as a text for the player.
     pub reason_text: String,
 }
 
-/// What happened to a drop.
+/// The type of an event about a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum DropEventType {
     Scheduled,
-    Opened,
+    ServiceParts,
     Paused,
     Resumed,
     Closed,
@@ -87,11 +87,11 @@ pub(crate) enum Happened {
     Changed,
 }
 
-impl Happened {
+impl DropEventType {
     const fn kind(self) -> &'static str {
         match self {
             Self::Scheduled => SCHEDULED,
-            Self::Opened => OPENED,
+            Self::ServiceParts => OPENED,
             Self::Paused => PAUSED,
             Self::Resumed => RESUMED,
             Self::Closed => CLOSED,
@@ -101,16 +101,16 @@ impl Happened {
     }
 }
 
-/// What happened to an admission.
+/// The type of an event about an admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AdmissionEvent {
+pub(crate) enum AdmissionEventType {
     Admitted,
     Expired,
 }
 
 /// Returns every kind of event that drops publish about their state and their line.
 pub fn events() -> Vec<EventKind> {
-    // They are made of plain values.
+    // The schemas consist of plain values, so serializing them cannot fail.
     let of_drop = serde_json::to_value(DropChanged::schema()).unwrap_or_default();
     let of_admission = serde_json::to_value(AdmissionChanged::schema()).unwrap_or_default();
     let of_wait = serde_json::to_value(WaitEnded::schema()).unwrap_or_default();
@@ -120,36 +120,36 @@ pub fn events() -> Vec<EventKind> {
         drop(SCHEDULED, "A drop has a time at which it opens. Players can join."),
         drop(OPENED, "A drop was opened: players are admitted from now on."),
         drop(PAUSED, "Admissions were paused. Players keep their places."),
-        drop(RESUMED, "Admissions go on."),
-        drop(CLOSED, "A drop is over."),
-        drop(CANCELLED, "A drop was given up."),
+        drop(RESUMED, "Admissions were resumed."),
+        drop(CLOSED, "A drop was closed."),
+        drop(CANCELLED, "A drop was cancelled."),
         drop(CHANGED, "The terms of a drop were changed, or its emergency switch."),
         admission(
             ADMITTED,
-            "A player was admitted to a drop and can buy until the admission ends.",
+            "A player was admitted to a drop and can buy until the admission expires.",
             "{admission_id}",
         ),
         EventKind {
             kind: WAIT_ENDED,
-            summary: "A drop ended while a player still waited. One event for each of them.",
+            summary: "A drop ended while a player still waited. There is one event per player.",
             key: "wait-ended/{drop_id}/{user_id}",
             schema: of_wait,
         },
-        admission(ADMISSION_EXPIRED, "The time of an admission has ended.", "expired/{admission_id}"),
+        admission(ADMISSION_EXPIRED, "An admission expired.", "expired/{admission_id}"),
     ]
 }
 
 /// Builds the event of a change of a drop. The caller holds the drop's head, so the events of a drop are in order.
-pub(crate) fn of_drop(
-    happened: Happened,
+pub(crate) fn drop_event(
+    event_type: DropEventType,
     drop: &DropRecord,
     now: Timestamp,
 ) -> Result<Event, serde_json::Error> {
     let data = DropChanged {
         drop_id: drop.id.to_string(),
         name: drop.name.clone(),
-        state: drop.state.word().to_owned(),
-        end_reason: drop.end_reason.map(|reason| reason.word().to_owned()),
+        state: drop.state.as_str().to_owned(),
+        end_reason: drop.end_reason.map(|reason| reason.as_str().to_owned()),
         resource: drop.resource.clone(),
         version: drop.version,
         opens_at: drop.opens_at.map(Timestamp::to_rfc3339),
@@ -160,14 +160,14 @@ pub(crate) fn of_drop(
         message: drop.terms.message.clone(),
     };
     let key = Some(format!("drop/{}", drop.id));
-    Ok(event(EventId::generate(), happened.kind(), key, Json::of(&data)?, now))
+    Ok(event(EventId::generate(), event_type.kind(), key, Json::from_value(&data)?, now))
 }
 
-/// Builds the event of a change of an admission. It is the only one of its key, so many of them can share a row of the outbox.
-pub(crate) fn of_admission(
-    happened: AdmissionEvent,
+/// Builds the event of a change of an admission. It is the only event of its key, so many of them can share an outbox row.
+pub(crate) fn admission_event(
+    event_type: AdmissionEventType,
     drop: &DropRecord,
-    entry: &Entry,
+    entry: &LineEntry,
     now: Timestamp,
 ) -> Result<Event, serde_json::Error> {
     let data = AdmissionChanged {
@@ -179,20 +179,24 @@ pub(crate) fn of_admission(
         expires_at: entry.expires_at.unwrap_or(now).to_rfc3339(),
         arrived: entry.arrived_at.is_some(),
     };
-    let (id, kind, key) = match happened {
-        // Under the admission's id: whatever went wrong, the bus would store a second one as the same event.
-        AdmissionEvent::Admitted => {
+    let (id, kind, key) = match event_type {
+        // The event id is the admission id, so that the bus dedupes a repeated event.
+        AdmissionEventType::Admitted => {
             (EventId::from_uuid(*entry.admission.as_uuid()), ADMITTED, entry.admission.to_string())
         }
-        AdmissionEvent::Expired => {
+        AdmissionEventType::Expired => {
             (EventId::generate(), ADMISSION_EXPIRED, format!("expired/{}", entry.admission))
         }
     };
-    Ok(event(id, kind, Some(key), Json::of(&data)?, now))
+    Ok(event(id, kind, Some(key), Json::from_value(&data)?, now))
 }
 
-/// Builds the event of a player who still waited when the drop ended. It is the only one of its key.
-pub(crate) fn of_wait(drop: &DropRecord, entry: &Entry, now: Timestamp) -> Result<Event, serde_json::Error> {
+/// Builds the event of a player who still waited when the drop ended. It is the only event of its key.
+pub(crate) fn wait_ended_event(
+    drop: &DropRecord,
+    entry: &LineEntry,
+    now: Timestamp,
+) -> Result<Event, serde_json::Error> {
     let reason = drop.end_reason.unwrap_or(EndReason::Closed);
     let text = match reason {
         EndReason::Closed => "the sale is closed",
@@ -204,11 +208,11 @@ pub(crate) fn of_wait(drop: &DropRecord, entry: &Entry, now: Timestamp) -> Resul
         drop_name: drop.name.clone(),
         user_id: entry.user.to_string(),
         account_id: entry.account.to_string(),
-        reason: reason.word().to_owned(),
+        reason: reason.as_str().to_owned(),
         reason_text: text.to_owned(),
     };
     let key = Some(format!("wait-ended/{}/{}", drop.id, entry.user));
-    Ok(event(EventId::generate(), WAIT_ENDED, key, Json::of(&data)?, now))
+    Ok(event(EventId::generate(), WAIT_ENDED, key, Json::from_value(&data)?, now))
 }
 
 fn event(id: EventId, kind: &str, key: Option<String>, data: Json, now: Timestamp) -> Event {

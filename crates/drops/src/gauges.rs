@@ -1,4 +1,4 @@
-//! Gauges of the drops under way, read from the stores. Every process shows the same numbers: take the maximum, not the sum.
+//! Gauges of the drops that have not ended, read from the stores. Every process shows the same numbers: take the maximum, not the sum.
 
 mod store;
 
@@ -13,33 +13,33 @@ use prometheus_client::registry::Registry;
 use crate::error::Error;
 use crate::line::Line;
 
-/// How many drops have gauges at most: each one is a label value.
-const MOST: u32 = 100;
+/// How many drops have gauges at most, since each one is a label value.
+const MAX_DROPS: u32 = 100;
 
-/// Reads the gauges. Cheap to clone; clones share state.
+/// Updates the gauges from the stores. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     db: Db,
     line: Line,
-    shown: DropMetrics,
+    metrics: DropMetrics,
 }
 
-/// The metrics of drops under way.
+/// The gauges of drops that have not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct DropMetrics {
-    waiting: Family<OfDrop, Gauge>,
-    inside: Family<OfDrop, Gauge>,
-    units: Family<Units, Gauge>,
+    waiting: Family<DropLabel, Gauge>,
+    inside: Family<DropLabel, Gauge>,
+    units: Family<UnitsLabel, Gauge>,
     refunds_due: Gauge<i64, AtomicI64>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfDrop {
+struct DropLabel {
     drop: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Units {
+struct UnitsLabel {
     drop: String,
     state: &'static str,
 }
@@ -53,19 +53,23 @@ impl DropMetrics {
             refunds_due: Gauge::default(),
         };
         registry.register(
-            "drops_waiting",
+            "playhouse_drops_waiting",
             "Players in the line of a drop that is scheduled, open or paused",
             this.waiting.clone(),
         );
-        registry.register("drops_inside", "Players with an admission in force", this.inside.clone());
         registry.register(
-            "drops_units",
+            "playhouse_drops_inside",
+            "Players with an admission that has not expired",
+            this.inside.clone(),
+        );
+        registry.register(
+            "playhouse_drops_units",
             "Units of a drop that is scheduled, open or paused: available, reserved, sold",
             this.units.clone(),
         );
         registry.register(
-            "drops_refunds_due",
-            "Orders that were paid and that an operator must refund",
+            "playhouse_drops_refunds_due",
+            "Payments that an operator must refund",
             this.refunds_due.clone(),
         );
         this
@@ -79,33 +83,33 @@ impl DropMetrics {
 }
 
 impl Gauges {
-    pub(crate) const fn new(db: Db, line: Line, shown: DropMetrics) -> Self {
-        Self { db, line, shown }
+    pub(crate) const fn new(db: Db, line: Line, metrics: DropMetrics) -> Self {
+        Self { db, line, metrics }
     }
 
-    /// Reads all gauges once.
+    /// Updates all gauges once.
     pub(crate) async fn tick(&self) -> Result<(), Error> {
-        let counts = self.db.bounded(store::counts(&self.db, MOST)).await?;
+        let counts = self.db.bounded(store::counts(&self.db, MAX_DROPS)).await?;
         let refunds_due = self.db.bounded(store::refunds_due(&self.db)).await?;
         let mut waiting = Vec::with_capacity(counts.len());
-        for of_drop in &counts {
+        for counts in &counts {
             // From the line: counting a million rows every few seconds would cost the database more than the admissions do.
-            waiting.push(self.line.len(of_drop.id).await.ok());
+            waiting.push(self.line.len(counts.id).await.ok());
         }
-        // Drops that are over lose their gauges.
-        self.shown.clear();
-        for (of_drop, waiting) in counts.into_iter().zip(waiting) {
-            let store::Counts { name, available, reserved, sold, inside, .. } = of_drop;
-            let drop = || OfDrop { drop: name.clone() };
+        // Drops that have ended lose their gauges.
+        self.metrics.clear();
+        for (counts, waiting) in counts.into_iter().zip(waiting) {
+            let store::Counts { name, available, reserved, sold, inside, .. } = counts;
+            let drop = || DropLabel { drop: name.clone() };
             if let Some(waiting) = waiting {
-                self.shown.waiting.get_or_create(&drop()).set(waiting.try_into().unwrap_or(i64::MAX));
+                self.metrics.waiting.get_or_create(&drop()).set(waiting.try_into().unwrap_or(i64::MAX));
             }
-            self.shown.inside.get_or_create(&drop()).set(inside);
+            self.metrics.inside.get_or_create(&drop()).set(inside);
             for (state, count) in [("available", available), ("reserved", reserved), ("sold", sold)] {
-                self.shown.units.get_or_create(&Units { drop: name.clone(), state }).set(count);
+                self.metrics.units.get_or_create(&UnitsLabel { drop: name.clone(), state }).set(count);
             }
         }
-        self.shown.refunds_due.set(refunds_due);
+        self.metrics.refunds_due.set(refunds_due);
         Ok(())
     }
 }

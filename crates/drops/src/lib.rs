@@ -1,15 +1,17 @@
 //! Limited sales: players wait in line, are admitted in order, reserve, pay and own the item.
 //!
-//! SQL holds what is true; Redis holds a copy of the line that answers positions quickly and can be rebuilt at any time (ADR 18).
+//! SQL is the source of truth. Redis holds a copy of the line that answers position queries quickly and can be rebuilt at any time
+//! (ADR 18).
 
 mod check;
 mod config;
+mod console;
 mod erase;
 mod error;
 mod event;
+mod findings;
 mod gauges;
 mod http;
-mod keys;
 pub mod line;
 pub mod model;
 pub mod orders;
@@ -19,10 +21,10 @@ mod problem;
 mod provider;
 mod room;
 mod service;
-mod standing;
 pub mod stock;
 mod store;
 pub mod token;
+mod token_secrets;
 mod verify;
 mod wiring;
 mod worker;
@@ -31,19 +33,20 @@ use base::typed_id;
 use db::{Migration, Migrations};
 
 pub use self::config::{Config, PaymentConfig};
-pub use erase::EraseFromDrops;
+pub use console::{DropsConsole, steps};
+pub use erase::DropsEraser;
 pub use error::Error;
 pub use event::{AdmissionChanged, DropChanged, WaitEnded, events};
-pub use keys::TokenSecrets;
-pub use line::Line;
-pub use payment::Payments;
+pub use line::{Line, Position};
+pub use payment::PaymentWebhooks;
 pub use provider::PaymentProvider;
 pub use room::{
-    Admission, Cycle, Facts, InLine, Join, PlayerPlace, Reconciled, Room, RoomMetrics, Standing, Ticked,
-    Waiting,
+    Admission, CycleReport, Eligibility, Join, PlayerDrop, PlayerStatus, ReconcileReport, Room, RoomMetrics,
+    TickReport, WaitStatus,
 };
-pub use service::{Create, Created, Drops, Ending, ListDrops, MAX_LIST, Pace};
-pub use verify::{Deviation, JoinedEntry, verify_order};
+pub use service::{CreatedDrop, Drops, EndMode, ListDrops, MAX_LIST, NewDrop, PaceChange};
+pub use token_secrets::TokenSecrets;
+pub use verify::{Deviation, JoinRecord, verify_order};
 pub use wiring::{RIGHT, Wiring};
 
 typed_id!(
@@ -55,11 +58,11 @@ typed_id!(
     AdmissionId
 );
 typed_id!(
-    /// Units that are held for a player.
+    /// Units held for a player.
     ReservationId
 );
 typed_id!(
-    /// An order of a player.
+    /// A player's order.
     OrderId
 );
 
@@ -131,6 +134,12 @@ pub const MIGRATIONS: Migrations = Migrations {
             name: "drop_surplus_payments",
             sqlite: include_str!("../migrations/sqlite/0011_drop_surplus_payments.sql"),
             mysql: include_str!("../migrations/mysql/0011_drop_surplus_payments.sql"),
+        },
+        Migration {
+            version: 12,
+            name: "drop_orders_by_payment",
+            sqlite: include_str!("../migrations/sqlite/0012_drop_orders_by_payment.sql"),
+            mysql: include_str!("../migrations/mysql/0012_drop_orders_by_payment.sql"),
         },
     ],
 };

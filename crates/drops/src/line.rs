@@ -1,13 +1,13 @@
-//! The line: a copy of who waits, which answers positions quickly.
+//! The line: a copy of the waiting players that answers position queries quickly.
 //!
-//! The rows in SQL are what is true. The line can be lost at any time, can lack players or hold some who no longer wait; nobody is admitted
-//! by it. A line that is known to have been filled has an [`Epoch`]; without one, positions are unknown.
+//! The rows in SQL are the source of truth. The line can be lost at any time, can lack players, or can hold some who no longer wait.
+//! Admissions never read it. A completely filled line has an [`Epoch`]; without one, positions are unknown.
 //!
-//! The promises, which one suite holds for both adapters (`tests/it/line.rs`):
-//! - the order is that of [`Spot`]: place, then user id
-//! - a player has one place in it; adding them again moves them
-//! - removing a spot does not remove a player who has another place by now
-//! - only the holder of the newest [`Filling`] fills the line and sets its epoch
+//! Guarantees, checked by one suite for both adapters (`tests/room/line.rs`):
+//! - the order is that of [`LineMember`]: place, then user id
+//! - a player has one place in the line; adding them again moves them
+//! - removing a member has no effect if the player has another place by now
+//! - only the holder of the newest [`FillToken`] fills the line and sets its epoch
 
 mod memory;
 mod ranked;
@@ -23,10 +23,10 @@ use self::memory::Memory;
 use self::redis::Redis;
 pub(crate) use self::redis::TRIALS;
 use crate::DropId;
-use crate::model::Spot;
+use crate::model::LineMember;
 
-/// How many players one step of an adapter has at most: Redis does nothing else meanwhile.
-pub const AT_ONCE: usize = 1_000;
+/// How many players one Redis command changes at most, since Redis runs nothing else meanwhile.
+pub const CHUNK: usize = 1_000;
 
 /// The lines of all drops. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
@@ -38,35 +38,48 @@ enum Adapter {
     Redis(Redis),
 }
 
-/// Marks a line that was filled from SQL. Every filling has another one.
+/// Marks a line that was completely filled from SQL. Every fill sets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(Uuid);
 
-/// The right to fill a line, for a limited time.
+/// Proves the right to fill a line, for the time of its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filling(Uuid);
+pub struct FillToken(Uuid);
 
-/// Where a player is in a line.
+/// The result of looking a player up in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
-    /// The line was lost and is not filled yet.
-    Unknown,
-    /// The player is not in the line.
-    Absent,
-    Waiting {
-        /// How many are before the player.
-        ahead: u64,
-        /// How many wait in all.
-        waiting: u64,
-    },
+pub enum PositionLookup {
+    /// The line has no epoch: it is new or was lost, and has not been filled yet.
+    LineNotFilled,
+    NotInLine,
+    Found(Position),
 }
 
-/// The filling was lost: it took longer than its lease, or another one began.
+/// A player's position in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FillingLost;
+pub struct Position {
+    /// How many players are before this one.
+    pub ahead: u64,
+    /// How many players wait in all.
+    pub waiting: u64,
+}
 
-/// Runs a method of whichever adapter it is.
-macro_rules! either {
+/// The right to fill the line was lost: the fill took longer than its lease, or another one began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillLeaseLost;
+
+impl PositionLookup {
+    /// Returns the position if the player was found.
+    pub const fn position(self) -> Option<Position> {
+        match self {
+            Self::Found(position) => Some(position),
+            Self::LineNotFilled | Self::NotInLine => None,
+        }
+    }
+}
+
+/// Calls a method of the adapter in use.
+macro_rules! dispatch {
     ($line:expr, $adapter:ident => $body:expr) => {
         match &$line.0 {
             Adapter::Memory($adapter) => Ok($body),
@@ -76,7 +89,7 @@ macro_rules! either {
 }
 
 impl Line {
-    /// Opens the lines in the store. Keys begin with the prefix.
+    /// Opens the lines in the store. Redis keys begin with the prefix.
     pub fn new(store: &RedisStore, prefix: &str) -> Self {
         Self(match store {
             RedisStore::Memory => Adapter::Memory(Memory::default()),
@@ -84,72 +97,77 @@ impl Line {
         })
     }
 
-    /// Adds players, or moves those who are there.
-    pub async fn add(&self, drop: DropId, spots: &[Spot]) -> Result<(), Error> {
-        either!(self, line => line.add(drop, spots))
+    /// Adds players. Moves those who are already in the line.
+    pub async fn add(&self, drop: DropId, members: &[LineMember]) -> Result<(), Error> {
+        dispatch!(self, line => line.add(drop, members))
     }
 
-    /// Removes players who still have these places. Returns how many.
-    pub async fn remove(&self, drop: DropId, spots: &[Spot]) -> Result<u64, Error> {
-        either!(self, line => line.remove(drop, spots))
+    /// Removes players who still have these places. Returns how many were removed.
+    pub async fn remove(&self, drop: DropId, members: &[LineMember]) -> Result<u64, Error> {
+        dispatch!(self, line => line.remove(drop, members))
     }
 
-    /// Finds a player, in one round trip.
-    pub async fn position(&self, drop: DropId, user: UserId) -> Result<Position, Error> {
-        either!(self, line => line.position(drop, user))
+    /// Looks up a player's position in one round trip.
+    pub async fn position(&self, drop: DropId, user: UserId) -> Result<PositionLookup, Error> {
+        dispatch!(self, line => line.position(drop, user))
     }
 
-    /// Returns how many are in the line.
+    /// Returns how many players are in the line.
     pub async fn len(&self, drop: DropId) -> Result<u64, Error> {
-        either!(self, line => line.len(drop))
+        dispatch!(self, line => line.len(drop))
     }
 
     /// Returns the first players, in order.
-    pub async fn first(&self, drop: DropId, limit: usize) -> Result<Vec<Spot>, Error> {
+    pub async fn first(&self, drop: DropId, limit: usize) -> Result<Vec<LineMember>, Error> {
         self.after(drop, None, limit).await
     }
 
-    /// Returns the next players behind a spot, in order.
-    pub async fn after(&self, drop: DropId, after: Option<Spot>, limit: usize) -> Result<Vec<Spot>, Error> {
-        either!(self, line => line.after(drop, after, limit))
+    /// Returns the next players behind `after`, in order.
+    pub async fn after(
+        &self,
+        drop: DropId,
+        after: Option<LineMember>,
+        limit: usize,
+    ) -> Result<Vec<LineMember>, Error> {
+        dispatch!(self, line => line.after(drop, after, limit))
     }
 
     /// Returns the line's epoch. None for a line that was lost or never filled.
     pub async fn epoch(&self, drop: DropId) -> Result<Option<Epoch>, Error> {
-        either!(self, line => line.epoch(drop))
+        dispatch!(self, line => line.epoch(drop))
     }
 
-    /// Empties the line and begins to fill it. Returns none while another filling has its lease.
-    pub async fn begin_filling(&self, drop: DropId, lease: Duration) -> Result<Option<Filling>, Error> {
-        let filling = Filling(Uuid::new_v4());
-        let has_begun = either!(self, line => line.begin_filling(drop, filling, lease))?;
-        Ok(has_begun.then_some(filling))
+    /// Empties the line and begins to fill it. Returns none while another fill holds its lease.
+    pub async fn begin_filling(&self, drop: DropId, lease: Duration) -> Result<Option<FillToken>, Error> {
+        let token = FillToken(Uuid::new_v4());
+        let has_begun = dispatch!(self, line => line.begin_filling(drop, token, lease))?;
+        Ok(has_begun.then_some(token))
     }
 
-    /// Adds players to a line that is being filled, and renews the lease.
+    /// Adds players to a line that is being filled and renews the lease.
     pub async fn fill(
         &self,
         drop: DropId,
-        filling: Filling,
-        spots: &[Spot],
+        token: FillToken,
+        members: &[LineMember],
         lease: Duration,
-    ) -> Result<Result<(), FillingLost>, Error> {
-        let is_ours = either!(self, line => line.fill(drop, filling, spots, lease))?;
-        Ok(if is_ours { Ok(()) } else { Err(FillingLost) })
+    ) -> Result<Result<(), FillLeaseLost>, Error> {
+        let is_ours = dispatch!(self, line => line.fill(drop, token, members, lease))?;
+        Ok(if is_ours { Ok(()) } else { Err(FillLeaseLost) })
     }
 
-    /// Gives a filled line its epoch.
+    /// Marks the line as completely filled: sets its epoch.
     pub async fn finish_filling(
         &self,
         drop: DropId,
-        filling: Filling,
-    ) -> Result<Result<Epoch, FillingLost>, Error> {
-        let is_ours = either!(self, line => line.finish_filling(drop, filling))?;
-        Ok(if is_ours { Ok(Epoch(filling.0)) } else { Err(FillingLost) })
+        token: FillToken,
+    ) -> Result<Result<Epoch, FillLeaseLost>, Error> {
+        let is_ours = dispatch!(self, line => line.finish_filling(drop, token))?;
+        Ok(if is_ours { Ok(Epoch(token.0)) } else { Err(FillLeaseLost) })
     }
 
-    /// Removes a line and its epoch. It is filled again when it is needed.
+    /// Removes a line and its epoch. It is filled again when needed.
     pub async fn clear(&self, drop: DropId) -> Result<(), Error> {
-        either!(self, line => line.clear(drop))
+        dispatch!(self, line => line.clear(drop))
     }
 }

@@ -1,9 +1,9 @@
-//! What a drop is, and the rules that need no store.
+//! The domain types of a drop, and the rules that need no store.
 
 mod controller;
-mod measured;
 mod place;
 mod state;
+mod stats;
 mod stored;
 mod terms;
 mod text;
@@ -11,11 +11,11 @@ mod text;
 use account::{AccountId, UserId};
 use base::Timestamp;
 
-pub use self::measured::Measured;
-pub use place::{Lane, Phase, Place, Seed, Spot};
-pub use state::{Change, DropState, EndReason, EntryState, LeftReason};
+pub use self::stats::CycleStats;
+pub use place::{Lane, LineMember, Phase, Place, Seed};
+pub use state::{DropAction, DropState, EndReason, EntryState, LeftReason};
 pub use terms::{
-    AdmissionTerms, MAX_BATCH, MAX_LANES, Mistake, Mistakes, Order, Price, Terms, WhenSoldOut, Who,
+    AdmissionTerms, Audience, LineOrder, MAX_BATCH, MAX_LANES, Mistake, Mistakes, Price, Terms, WhenSoldOut,
     WithoutRedis,
 };
 
@@ -36,24 +36,24 @@ pub struct DropRecord {
     pub resource: String,
     pub opens_at: Option<Timestamp>,
     pub closes_at: Option<Timestamp>,
-    /// When it was really opened.
+    /// When it was actually opened.
     pub opened_at: Option<Timestamp>,
-    /// When it was really closed or cancelled.
+    /// When it was actually closed or cancelled.
     pub closed_at: Option<Timestamp>,
-    /// Why it is over. None until it is.
+    /// Why the drop ended. None until it has.
     pub end_reason: Option<EndReason>,
     pub created_at: Timestamp,
-    /// Counts up by one with every change.
+    /// Incremented with every change.
     pub version: i64,
     pub terms: Terms,
     /// Secret until the opening: see [`published_seed`](Self::published_seed).
     pub(crate) seed: Seed,
-    /// The emergency switch: nobody is admitted while it is on.
+    /// The emergency switch: while it is on, no player is admitted.
     pub everyone_waits: bool,
 }
 
 impl DropRecord {
-    /// Returns the SHA-256 of the shuffle's seed in hexadecimal digits. It is public from the beginning.
+    /// Returns the SHA-256 of the shuffle's seed in hex. It is public from the beginning.
     pub fn seed_hash(&self) -> String {
         self.seed.hash()
     }
@@ -63,31 +63,33 @@ impl DropRecord {
         self.opened_at.map(|_| self.seed.clone())
     }
 
-    /// Returns the place of a join with this number.
+    /// Computes the place in the line of the join with this number.
     pub(crate) fn place_of(&self, user: UserId, lane: Lane, number: i64) -> Place {
         let is_before_opening = self.opened_at.is_none();
         match self.terms.order {
-            Order::Shuffle if is_before_opening => {
+            LineOrder::Shuffle if is_before_opening => {
                 Place::new(lane, Phase::Shuffled, self.seed.value_of(user))
             }
-            Order::Shuffle | Order::FirstCome => Place::new(lane, Phase::Numbered, number.unsigned_abs()),
+            LineOrder::Shuffle | LineOrder::FirstCome => {
+                Place::new(lane, Phase::Numbered, number.unsigned_abs())
+            }
         }
     }
 }
 
-/// A player's entry in a drop.
+/// A player's entry in the line of a drop. It stays after the player was admitted or left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LineEntry {
     pub user: UserId,
     pub account: AccountId,
     pub state: EntryState,
     /// Why the player left. None unless the state is LEFT.
     pub left_reason: Option<LeftReason>,
-    /// Of the join: a join that commits later has a higher number.
+    /// The number of the join: a join that commits later has a higher one.
     pub number: i64,
     pub place: Place,
     pub joined_at: Timestamp,
-    /// The id of the admission, once there is one.
+    /// The id that the admission has, or will have. It is generated at the join.
     pub admission: AdmissionId,
     pub entered_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
@@ -95,10 +97,10 @@ pub struct Entry {
     pub arrived_at: Option<Timestamp>,
 }
 
-impl Entry {
-    /// Returns whether the player waits or is inside at this time: a join changes nothing then.
+impl LineEntry {
+    /// Returns whether the player waits or is inside at `now`. A join then changes nothing.
     ///
-    /// An admission whose time has ended does not count, even if no cycle has marked it yet.
+    /// An expired admission does not count, even if no cycle has marked it yet.
     pub fn is_present(&self, now: Timestamp) -> bool {
         match self.state {
             EntryState::Waiting => true,
@@ -107,13 +109,13 @@ impl Entry {
         }
     }
 
-    /// Returns whether this is an admission whose time has ended and which no cycle has marked yet.
+    /// Returns whether this is an expired admission that no cycle has marked yet.
     pub(crate) fn has_ended(&self, now: Timestamp) -> bool {
         self.state == EntryState::Entered && self.expires_at.is_none_or(|expires_at| expires_at <= now)
     }
 
-    /// Returns where the entry stands in the line.
-    pub const fn spot(&self) -> Spot {
-        Spot { place: self.place, user: self.user }
+    /// Returns the player with their place in the line.
+    pub const fn line_member(&self) -> LineMember {
+        LineMember { place: self.place, user: self.user }
     }
 }

@@ -1,6 +1,6 @@
-//! The webhook of the payment provider: who sent it, and what it says.
+//! Verifies and parses the webhooks of the payment provider.
 //!
-//! The body is what Standard Webhooks recommends:
+//! The body follows the Standard Webhooks recommendation:
 //! `{"type": "payment.succeeded", "timestamp": "…", "data": {"order_id": "…", "payment_id": "…", "amount": 1999, "currency": "EUR"}}`.
 //! The types are `payment.succeeded`, `payment.failed` and `payment.refunded`. The amount is in the smallest unit of the currency.
 
@@ -14,14 +14,14 @@ use webhook::Verifier;
 use crate::error::Error;
 use crate::orders::{Webhook, WebhookKind};
 
-/// Verifies and reads webhooks. Cheap to clone; clones share the keys.
+/// Verifies and parses webhooks. Cheap to clone; clones share the keys.
 #[derive(Clone, Debug)]
-pub struct Payments {
+pub struct PaymentWebhooks {
     verifier: Verifier,
     tolerance: Duration,
 }
 
-/// Further fields are the provider's own.
+/// The body of a webhook. Other fields are ignored.
 #[derive(Deserialize)]
 struct Body {
     #[serde(rename = "type")]
@@ -37,19 +37,19 @@ struct Data {
     currency: String,
 }
 
-impl Payments {
-    /// All keys of the verifier are accepted, so that the provider can exchange its own. A webhook that was sent longer ago than `tolerance`,
-    /// or is as much ahead, is refused.
+impl PaymentWebhooks {
+    /// Accepts all keys of the verifier, so that the provider can rotate its key. Rejects webhooks whose timestamp differs from our clock by
+    /// more than `tolerance`.
     pub const fn new(verifier: Verifier, tolerance: Duration) -> Self {
         Self { verifier, tolerance }
     }
 
-    /// Verifies a webhook and reads it. Returns none for a type that is not about orders: it is to be acknowledged and ignored.
+    /// Verifies and parses a webhook. Returns none for a type that is not about orders: acknowledge and ignore it.
     pub fn read(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Option<Webhook>, Error> {
         let verified = self.verifier.verify(headers, body, now, self.tolerance)?;
         let unreadable = |error: serde_json::Error| Error::UnreadableWebhook(error.to_string());
         let Body { kind, data } = serde_json::from_slice(body).map_err(unreadable)?;
-        let Some(kind) = WebhookKind::from_word(&kind) else { return Ok(None) };
+        let Some(kind) = WebhookKind::parse(&kind) else { return Ok(None) };
         let Data { order_id, payment_id, amount, currency } =
             serde_json::from_value(data).map_err(unreadable)?;
         let order = order_id.parse();
@@ -71,14 +71,14 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_772_366_400_000);
 
     fn read(body: &str) -> Result<Option<Webhook>, Error> {
-        let payments = Payments::new(Verifier::new([SECRET]).unwrap(), Duration::from_secs(300));
+        let payments = PaymentWebhooks::new(Verifier::new([SECRET]).unwrap(), Duration::from_secs(300));
         let secrets = Secrets::new([SECRET]).unwrap();
         let headers = webhook::headers(&"msg_1".parse().unwrap(), NOW, body.as_bytes(), Some(&secrets));
         payments.read(&headers, body.as_bytes(), NOW)
     }
 
     #[test]
-    fn a_payment_is_read() {
+    fn webhook_is_parsed() {
         let order = OrderId::from_uuid(Uuid::from_u128(1));
         let body = |kind: &str| {
             format!(
@@ -95,14 +95,14 @@ mod tests {
                 amount: 1_999,
                 currency: "EUR".to_owned(),
             };
-            assert_eq!(read(&body(kind.word())).unwrap(), Some(expected));
+            assert_eq!(read(&body(kind.as_str())).unwrap(), Some(expected));
         }
         assert_eq!(read(&body("payment.created")).unwrap(), None);
         assert_eq!(read(r#"{"type":"customer.created","data":7}"#).unwrap(), None);
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn unreadable_webhooks_are_refused() {
         let data = |data: &str| format!(r#"{{"type":"payment.succeeded","data":{data}}}"#);
         let bodies = [
             String::new(),
@@ -127,17 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_webhook_is_refused_unread() {
-        let payments = Payments::new(Verifier::new([SECRET]).unwrap(), Duration::from_secs(300));
+    fn forged_webhook_is_refused_without_parsing() {
+        let payments = PaymentWebhooks::new(Verifier::new([SECRET]).unwrap(), Duration::from_secs(300));
         let forged = Secrets::new(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSx"]).unwrap();
         let headers = webhook::headers(&"msg_1".parse().unwrap(), NOW, b"{", Some(&forged));
         let refused = payments.read(&headers, b"{", NOW).unwrap_err();
-        assert!(matches!(refused, Error::Unsigned(webhook::Unverified::Signature)), "{refused:?}");
+        assert!(matches!(refused, Error::Unsigned(webhook::VerifyError::Signature)), "{refused:?}");
         assert_eq!(refused.code(), base::Code::Unauthenticated);
     }
 
     #[test]
-    fn no_body_breaks_the_reading_of_webhooks() {
+    fn parsing_survives_any_body() {
         let samples = [
             r#"{"type":"payment.succeeded","timestamp":"2026-03-01T12:00:00Z","data":{"order_id":"01a1e4c0-0000-7000-8000-000000000001","payment_id":"p","amount":1999,"currency":"EUR"}}"#,
             r#"{"type":"customer.created","data":null}"#,

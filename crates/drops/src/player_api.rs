@@ -1,6 +1,6 @@
-//! The API for players: the drops there are, the line, the stock, buying. The gateway serves these routes behind its guard.
+//! The API for players: the catalog of drops, the line, the stock, purchases. The gateway serves these routes and authenticates players.
 //!
-//! Handlers are thin: they read the request, call a use case and write the answer. Every failure is a problem document whose `type` names
+//! Handlers are thin: they parse the request, call a use case and map the response. Every error is a problem document whose `type` names
 //! its cause.
 
 mod answer;
@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ::service::{Class, Context, HomePart, OpenError, PlayerRoute, Provided, Row, SignedInPlayer, Who};
+use ::service::{
+    AllowedCallers, Context, HomePart, OpenError, PlayerRoute, Provided, RateClass, Row, SignedInPlayer,
+};
 use account::{AccountId, UserId};
 use axum::extract::{FromRequestParts, RawPathParams};
 use base::{Clock, Code};
@@ -29,21 +31,21 @@ use utoipa::OpenApi;
 
 use self::catalog::Catalog;
 use crate::error::Error;
-use crate::model::{Terms, Who as MayJoin};
+use crate::model::{Audience, Terms};
 use crate::orders::Orders;
 use crate::problem::problem;
 use crate::stock::{LiveOptions, Stock, StockFeed, StockMetrics, StockPublisher};
 use crate::token::AdmissionTokens;
-use crate::{Config, DropId, Drops, Facts, PaymentProvider, ReservationId, Room, TokenSecrets};
+use crate::{Config, DropId, Drops, Eligibility, PaymentProvider, ReservationId, Room, TokenSecrets};
 
 pub(crate) use demo::{DemoProvider, open_demo_drop};
 
-/// Larger bodies are not read: all of ours are small.
+/// The limit of request bodies. All of them are small.
 const MAX_BODY: usize = 16 * 1024;
-/// A provider's webhook may carry more than what we read.
+/// The limit of webhook bodies. A provider may send more fields than we read.
 const MAX_WEBHOOK: usize = 64 * 1024;
 
-/// The description of the routes.
+/// The OpenAPI description of the routes.
 #[derive(Debug, OpenApi)]
 #[openapi(
     paths(
@@ -78,7 +80,7 @@ pub(crate) struct UseCases {
     pub(crate) provider: PaymentProvider,
 }
 
-/// What the routes work with. Cheap to clone; clones share state.
+/// The state of the routes. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(crate) struct PlayerApi {
     pub(crate) catalog: Catalog,
@@ -89,12 +91,12 @@ pub(crate) struct PlayerApi {
     pub(crate) entitlements: Entitlements,
     pub(crate) tokens: AdmissionTokens,
     pub(crate) provider: PaymentProvider,
-    /// How often a stock stream repeats the whole snapshot.
+    /// How often a stock stream sends the snapshot without a change.
     pub(crate) stock_sync: Duration,
     pub(crate) clock: Clock,
 }
 
-/// Opens the routes, and the live stock that they show.
+/// Provides the state of the routes and starts publishing stock changes.
 pub(crate) fn open(context: &Context, use_cases: UseCases) -> Result<(), OpenError> {
     let UseCases { drops, room, stock, orders, entitlements, secrets, provider } = use_cases;
     let config: &Config = context.settings.get();
@@ -120,7 +122,7 @@ pub(crate) fn open(context: &Context, use_cases: UseCases) -> Result<(), OpenErr
     })
 }
 
-/// Makes the payment provider that the configuration names; under `dev`, the one of the demo.
+/// Builds the configured payment provider, or the demo provider under `dev`.
 pub(crate) fn provider(context: &Context) -> PaymentProvider {
     let config: &Config = context.settings.get();
     let mut payments = config.payments.clone();
@@ -131,17 +133,17 @@ pub(crate) fn provider(context: &Context) -> PaymentProvider {
     PaymentProvider::new(&payments)
 }
 
-/// The routes, each with its row.
+/// Returns the routes, each with its row in the authorization table.
 pub(crate) fn routes() -> Vec<PlayerRoute> {
-    use Class::{Issuer, Page, Read, Stream, Write};
-    use Who::{Anyone, Player};
+    use AllowedCallers::{Anyone, Player};
+    use RateClass::{Issuer, Page, Read, Stream, Write};
     let changing = |row: Row| row.with_max_body(MAX_BODY);
     vec![
         PlayerRoute::new(Row::get("/v1/drops", Player, Read), catalog::list),
         PlayerRoute::new(Row::get("/v1/drops/jwks", Anyone, Page), line::keys),
         PlayerRoute::new(Row::get("/v1/drops/{drop_id}", Player, Read), catalog::show),
         PlayerRoute::new(
-            Row::get("/v1/drops/{drop_id}/stock", Player, Read).that_waits(stock::MAX_WAIT),
+            Row::get("/v1/drops/{drop_id}/stock", Player, Read).with_extra_timeout(stock::MAX_WAIT),
             stock::stock,
         ),
         PlayerRoute::new(Row::get("/v1/drops/{drop_id}/stream", Player, Stream), stream::stream),
@@ -162,7 +164,7 @@ pub(crate) fn routes() -> Vec<PlayerRoute> {
         ),
         PlayerRoute::new(Row::get("/v1/orders", Player, Read), buying::orders),
         PlayerRoute::new(Row::get("/v1/orders/{order_id}", Player, Read), buying::order),
-        // Without a limit: a provider sends the payments of all players from a few addresses.
+        // No rate limit: a provider sends the payments of all players from a few addresses.
         PlayerRoute::new(
             Row::post("/v1/payments/webhook", Anyone, Issuer).with_max_body(MAX_WEBHOOK),
             webhook::receive,
@@ -172,34 +174,34 @@ pub(crate) fn routes() -> Vec<PlayerRoute> {
     ]
 }
 
-/// The part of `/v1/home`.
+/// Returns the part of `/v1/home` that concerns drops.
 pub(crate) fn home_parts() -> Vec<HomePart> {
     vec![HomePart::new("drops", "DropsHome", home::read)]
 }
 
 impl PlayerApi {
-    /// Finds out which of the resources that matter to a drop the account owns now.
-    async fn facts(
+    /// Reads which of the resources that the terms mention the account owns now.
+    async fn eligibility(
         &self,
         terms: &Terms,
         player: &SignedInPlayer,
         account: AccountId,
-    ) -> Result<Facts, Error> {
-        let asked = match &terms.who {
-            MayJoin::Owns(resource) => Some(resource),
-            MayJoin::Anyone | MayJoin::Role(_) => None,
+    ) -> Result<Eligibility, Error> {
+        let required = match &terms.who {
+            Audience::Owns(resource) => Some(resource),
+            Audience::Anyone | Audience::Role(_) => None,
         };
         let user = user_of(player);
-        let owned = terms.lanes.iter().chain(asked).map(|resource| async move {
+        let owned = terms.lanes.iter().chain(required).map(|resource| async move {
             let holding = Holding { user, account, resource: resource.clone() };
             match self.entitlements.get(&holding).await {
                 Ok(found) => Ok(found.in_force.then(|| resource.clone())),
-                Err(entitlement::Error::Unknown(_)) => Ok(None),
+                Err(entitlement::Error::NotFound(_)) => Ok(None),
                 Err(error) => Err(Error::from(error)),
             }
         });
         let owns = try_join_all(owned).await?.into_iter().flatten().collect();
-        Ok(Facts { roles: player.roles.iter().map(|role| (*role).to_owned()).collect(), owns })
+        Ok(Eligibility { roles: player.roles.iter().map(|role| (*role).to_owned()).collect(), owns })
     }
 }
 
@@ -209,9 +211,9 @@ fn user_of(player: &SignedInPlayer) -> UserId {
 
 /// The ids in the path of a route.
 #[derive(Clone, Debug)]
-struct Ids(BTreeMap<String, String>);
+struct PathIds(BTreeMap<String, String>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Ids {
+impl<S: Send + Sync> FromRequestParts<S> for PathIds {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -221,7 +223,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Ids {
     }
 }
 
-impl Ids {
+impl PathIds {
     fn get<T: FromStr>(&self, name: &'static str) -> Result<T, Problem> {
         let found = self.0.get(name).and_then(|text| text.parse().ok());
         found.ok_or_else(|| {
@@ -239,8 +241,9 @@ impl Ids {
     }
 }
 
-/// Finds what the routes work with, where no extractor does.
-fn opened(provided: &Provided) -> Result<PlayerApi, Problem> {
-    let not_yet = || Problem::new(Code::Unavailable).detail("drops are not open yet");
+/// Finds the state of the routes where there is no extractor.
+fn player_api(provided: &Provided) -> Result<PlayerApi, Problem> {
+    let not_yet =
+        || Problem::new(Code::Unavailable).detail("Drops are still starting; try again in a moment.");
     provided.find().ok_or_else(not_yet)
 }

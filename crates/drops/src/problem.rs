@@ -1,13 +1,13 @@
-//! Failures as callers see them: the stable `type` of each cause.
+//! Maps errors to problem documents: the stable `type` of each cause.
 
 use base::Code;
 use base::error::{Coded, chain};
 use http_server::Problem;
 
 use crate::error::Error;
-use crate::token::Refused;
+use crate::token::TokenError;
 
-/// Maps a failure to a problem document. Failures that a caller cannot act on are logged, and not explained.
+/// Maps an error to a problem document. Errors that a caller cannot act on are logged and not explained.
 pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
@@ -30,7 +30,7 @@ pub(crate) fn problem(error: Error) -> Problem {
 }
 
 impl Error {
-    /// Returns the stable end of the problem's `type`. None where its code says enough.
+    /// Returns the stable suffix of the problem's `type`. None where the code says enough.
     pub fn cause(&self) -> Option<&'static str> {
         Some(match self {
             Self::Invalid { .. } => "drops:invalid",
@@ -45,8 +45,8 @@ impl Error {
             Self::NotInLine => "drops:not-in-line",
             Self::NotAdmitted => "drops:not-admitted",
             Self::AdmissionEnded => "drops:admission-ended",
-            Self::BadAdmission(Refused::OtherPlayer) => "drops:admission-of-another-player",
-            Self::BadAdmission(Refused::OtherDrop) => "drops:admission-to-another-drop",
+            Self::BadAdmission(TokenError::OtherPlayer) => "drops:admission-of-another-player",
+            Self::BadAdmission(TokenError::OtherDrop) => "drops:admission-to-another-drop",
             Self::BadAdmission(_) => "drops:admission-forged",
             Self::NotOpen(_) => "drops:not-open",
             Self::SoldOut { .. } => "drops:sold-out",
@@ -69,10 +69,10 @@ impl Error {
             Self::Entitlement(_)
             | Self::Db(_)
             | Self::Line(_)
-            | Self::NoPayments
-            | Self::NoAnswer
-            | Self::Uneven { .. }
-            | Self::NoSeed
+            | Self::NoWebhookKeys
+            | Self::NoBatchResult
+            | Self::RowCountMismatch { .. }
+            | Self::NoRandomBytes
             | Self::Encoding(_) => return None,
         })
     }
@@ -85,9 +85,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_transaction_does_not_hide_the_cause() {
+    fn shared_transaction_does_not_hide_the_cause() {
         let shared = Error::Batch(Arc::new(Error::KeyReused));
         assert_eq!(shared.cause(), Some("drops:key-reused"));
-        assert_eq!(Error::NoAnswer.cause(), None);
+        assert_eq!(Error::NoBatchResult.cause(), None);
     }
 }

@@ -1,30 +1,31 @@
-//! The payment provider, as the configuration names it.
+//! The configured payment provider.
 
 use url::Url;
 
 use crate::config::PaymentConfig;
 use crate::orders::Order;
-use crate::payment::Payments;
+use crate::payment::PaymentWebhooks;
 
-/// The payment provider: where players pay, and what verifies its webhooks. Cheap to clone; clones share the keys.
+/// The payment provider: its checkout URL and its webhook keys. Cheap to clone; clones share the keys.
 #[derive(Clone, Debug)]
 pub struct PaymentProvider {
-    payments: Option<Payments>,
+    webhooks: Option<PaymentWebhooks>,
     checkout_url: Option<Url>,
 }
 
 impl PaymentProvider {
     pub fn new(config: &PaymentConfig) -> Self {
-        let payments = config.secrets.clone().map(|verifier| Payments::new(verifier, config.tolerance));
-        Self { payments, checkout_url: config.checkout_url.clone() }
+        let webhooks =
+            config.secrets.clone().map(|verifier| PaymentWebhooks::new(verifier, config.tolerance));
+        Self { webhooks, checkout_url: config.checkout_url.clone() }
     }
 
-    /// Returns what reads webhooks. None if no keys are configured: then no webhook can be trusted.
-    pub const fn payments(&self) -> Option<&Payments> {
-        self.payments.as_ref()
+    /// Returns the webhook parser. None if no keys are configured: then no webhook can be verified.
+    pub const fn webhooks(&self) -> Option<&PaymentWebhooks> {
+        self.webhooks.as_ref()
     }
 
-    /// Returns where the player pays for an order. None if no checkout is configured: the game sends the player to its own.
+    /// Returns the URL where the player pays for an order. None if no checkout is configured: the game uses its own.
     pub fn checkout(&self, order: &Order) -> Option<Url> {
         let mut url = self.checkout_url.clone()?;
         url.query_pairs_mut()

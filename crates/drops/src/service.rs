@@ -1,4 +1,4 @@
-//! What can be done with drops: preparing, opening and ending them.
+//! The use cases of drops: creating, opening, changing and ending them.
 
 mod change;
 mod create;
@@ -13,10 +13,10 @@ use crate::error::Error;
 use crate::model::{DropRecord, DropState};
 use crate::store;
 
-pub use self::change::{Ending, Pace};
-pub use create::{Create, Created};
+pub use self::change::{EndMode, PaceChange};
+pub use create::{CreatedDrop, NewDrop};
 
-/// How many drops a list may have.
+/// How many drops one page lists at most.
 pub const MAX_LIST: u32 = 1_000;
 
 /// The drops. Cheap to clone; clones share state.
@@ -52,7 +52,7 @@ impl Drops {
     /// Lists drops in the order of their creation.
     pub async fn list(&self, which: ListDrops) -> Result<Vec<DropRecord>, Error> {
         let ListDrops { state, after, limit } = which;
-        let limit = limit.clamp(1, MAX_LIST);
+        let limit = limit.clamp(1, base::page::rows_to_read(MAX_LIST));
         let reading =
             async { store::list(&self.db, &mut self.db.connection().await?, state, after, limit).await };
         Ok(self.db.bounded(reading).await?)

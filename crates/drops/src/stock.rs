@@ -1,19 +1,19 @@
 //! The stock of a drop: reserve, release, expire, adjust, audit.
 //!
 //! # Invariants
-//! - `initial + adjusted = available + reserved + sold`, and none of the counts is ever negative. A CHECK of the table says so, too.
-//! - Every change of the counts has an entry in the ledger, in the same transaction. Each transaction that changes them holds the stock's
-//!   row and counts its version up by one.
-//! - **Reserves are grouped.** Those of one drop that arrive together are decided in one transaction, in the order of their arrival,
-//!   each with an answer of its own: one row lock and one commit for all of them (ADR 18).
-//! - A reservation is HELD until it ends, once. Its time is the database's.
-//! - **The stock's row is locked after orders and reservations, and before entries**: by a reserve, by a purchase whose player leaves with
-//!   all they may have, and by an erasure.
-//! - **A reserve is an arrival**: the player has used the admission, which lasts its full lifetime from then on.
+//! - `initial + adjusted = available + reserved + sold`, and no count is ever negative. A CHECK constraint enforces it, too.
+//! - Every change of the counts has a ledger entry, in the same transaction. Each such transaction locks the stock's row and increments its
+//!   version.
+//! - **Reserves are batched.** Concurrent reserves of one drop are decided in one transaction, in their order of arrival, each with its own
+//!   result: one row lock and one commit for all of them (ADR 18).
+//! - A reservation is HELD until it ends, and it ends once. It expires by the database's clock.
+//! - **Lock order: orders and reservations, then the stock's row, then entries.** It applies to a reserve, to a purchase after which the
+//!   player leaves because of the limit, and to an erasure.
+//! - **A reserve is an arrival**: the player has used the admission, which then lasts its full lifetime.
 //!
 //! # Failure modes
-//! A reserve whose commit is not acknowledged may have been done: the same request under the same key tells. A process that dies holds no
-//! unit: what was not committed did not happen, and what was committed expires.
+//! A reserve whose commit is not acknowledged may have happened: repeat it with the same idempotency key to get its result. A process that
+//! dies holds no units: an uncommitted reserve did not happen, and a committed one expires.
 
 mod audit;
 mod feed;
@@ -29,11 +29,11 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use account::UserId;
-use db::{Db, Earlier, Fingerprint, IdempotencyKey, Tx};
+use db::{Db, IdempotencyKey, KeyLookup, RequestFingerprint, Tx};
 use runtime::batch::Batcher;
 use runtime::fault;
 
-use self::reserve::Request;
+use self::reserve::PendingReserve;
 use self::store::LockedStock;
 use crate::check;
 use crate::error::Error;
@@ -43,32 +43,33 @@ pub use audit::{Audit, Difference};
 pub use feed::{StockFeed, StockWatch};
 pub use metrics::StockMetrics;
 pub use model::{
-    Admitted, Deltas, Kind, LedgerEntry, LedgerPosition, Levels, MAX_UNITS, Reservation, ReservationState,
+    Deltas, LedgerEntry, LedgerKind, LedgerPosition, Levels, MAX_UNITS, Reservation, ReservationState,
+    VerifiedAdmission,
 };
 pub(crate) use model::{Movement, Sale};
 pub use publish::{LiveOptions, StockPublisher};
 pub use snapshot::{Snapshot, StockChanged};
 
-/// Each drop has one of so many batchers, so that a hot drop does not hold up the others.
+/// How many batchers share the drops, so that a hot drop does not delay the others.
 const BATCHERS: usize = 16;
-/// How many reserves share a transaction at most. Larger groups gain little, and what one message may hold is limited.
-const TOGETHER: usize = 256;
+/// How many reserves share a transaction at most. Larger groups gain little, and the size of a packet to the server is limited.
+const MAX_GROUP: usize = 256;
 
 const MAX_ACTOR: usize = 100;
 const MAX_REASON: usize = 500;
-/// How many reservations or ledger entries a list may have.
+/// How many reservations or ledger entries one page lists at most.
 const MAX_LIST: u32 = 1_000;
-/// How many reservations end with one transaction at most.
+/// How many reservations one transaction expires at most.
 const MAX_EXPIRE: u32 = 1_000;
 
-/// Called with the counts after a commit that changed them. It must not take time.
+/// Called with the counts after a commit that changed them. It must not block.
 type Listener = Arc<dyn Fn(DropId, Levels) + Send + Sync>;
 
 /// The stocks of all drops. Cheap to clone; clones share state.
 #[derive(Clone)]
 pub struct Stock {
     db: Db,
-    batchers: Arc<[Batcher<Request, Result<Reservation, Error>>]>,
+    batchers: Arc<[Batcher<PendingReserve, Result<Reservation, Error>>]>,
     listeners: Arc<RwLock<Vec<Listener>>>,
 }
 
@@ -77,8 +78,8 @@ impl Stock {
         let listeners: Arc<RwLock<Vec<Listener>>> = Arc::default();
         let batcher = |_| {
             let reserver = reserve::Reserver { db: db.clone(), listeners: listeners.clone() };
-            // One lane: the order in which groups are decided is the order in which their requests arrived.
-            Batcher::new(1, TOGETHER, move |requests| {
+            // One lane: groups are decided in the order in which their requests arrived.
+            Batcher::new(1, MAX_GROUP, move |requests| {
                 let reserver = reserver.clone();
                 async move { reserver.reserve_all(requests).await }
             })
@@ -97,18 +98,24 @@ impl Stock {
         create_in(tx, drop, units, None)
     }
 
-    /// Reserves units for an admitted player, once per user and key. A repeated request gets the first answer.
+    /// Reserves units for an admission player, once per user and idempotency key. A repeated request gets the recorded response.
     ///
-    /// Refused without effect: a player who is not inside, more units than there are or than a player may have, a drop that is not open.
-    pub async fn reserve(&self, admitted: Admitted, quantity: i64, key: &str) -> Result<Reservation, Error> {
-        let request = Request::new(admitted, quantity, key)?;
-        let batcher = admitted.drop.as_uuid().as_u128() % BATCHERS as u128;
-        self.batchers[batcher as usize].run(request).await.unwrap_or(Err(Error::NoAnswer))
+    /// Fails without effect if the player is not inside, if too few units are available, if the player would exceed the limit, or if the
+    /// drop is not open.
+    pub async fn reserve(
+        &self,
+        admission: VerifiedAdmission,
+        quantity: i64,
+        key: &str,
+    ) -> Result<Reservation, Error> {
+        let request = PendingReserve::new(admission, quantity, key)?;
+        let batcher = admission.drop.as_uuid().as_u128() % BATCHERS as u128;
+        self.batchers[batcher as usize].run(request).await.unwrap_or(Err(Error::NoBatchResult))
     }
 
-    /// Releases a reservation of a user. One that was released before, or has expired, stays as it is.
+    /// Releases a user's reservation. Changes nothing if it was released before or has expired.
     pub async fn release(&self, user: UserId, id: ReservationId) -> Result<Reservation, Error> {
-        db::retrying(Error::is_conflict, || self.db.bounded(self.try_release(user, id))).await
+        db::retry_conflicts(Error::is_conflict, || self.db.bounded(self.try_release(user, id))).await
     }
 
     async fn try_release(&self, user: UserId, id: ReservationId) -> Result<Reservation, Error> {
@@ -135,20 +142,20 @@ impl Stock {
         self.move_in(tx, reservation.drop, movement, Some(reservation.id)).await
     }
 
-    /// Ends up to `limit` reservations whose time has ended, at most 1,000, and returns how many. Any number of processes may do so at once.
+    /// Expires up to `limit` due reservations, at most 1,000. Returns how many. Any number of processes may do this at once.
     pub async fn expire(&self, limit: u32) -> Result<usize, Error> {
         let limit = limit.clamp(1, MAX_EXPIRE);
-        db::retrying(Error::is_conflict, || self.db.bounded(self.try_expire(limit))).await
+        db::retry_conflicts(Error::is_conflict, || self.db.bounded(self.try_expire(limit))).await
     }
 
     async fn try_expire(&self, limit: u32) -> Result<usize, Error> {
         let mut tx = self.db.begin().await?;
-        let mut due = store::due(&mut tx, limit).await?;
+        let mut due = store::lock_expired(&mut tx, limit).await?;
         if due.is_empty() {
             tx.rollback().await?;
             return Ok(0);
         }
-        // Stocks are locked in one order, so that two processes cannot wait for each other.
+        // Stocks are locked in the order of their ids, so that two processes cannot deadlock.
         due.sort_by_key(|reservation| (reservation.drop, reservation.id));
         let ids: Vec<ReservationId> = due.iter().map(|reservation| reservation.id).collect();
         store::end(&mut tx, &ids, ReservationState::Expired).await?;
@@ -156,7 +163,7 @@ impl Stock {
             let drop = of_drop[0].drop;
             let mut stock = lock(&mut tx, drop).await?;
             for reservation in of_drop {
-                require(
+                require_moved(
                     stock.move_units(Movement::Expire(reservation.quantity), Some(reservation.id)),
                     drop,
                 )?;
@@ -169,18 +176,19 @@ impl Stock {
         Ok(due.len())
     }
 
-    /// Adds units to a stock, or takes available ones away, once per actor and key. Returns the counts after it.
+    /// Adds units to a stock or removes available ones, once per actor and idempotency key. Returns the counts afterwards.
     pub async fn adjust(&self, drop: DropId, adjustment: &Adjustment) -> Result<Levels, Error> {
         let Adjustment { by, actor, reason, key } = adjustment;
         check::text("actor", actor, MAX_ACTOR)?;
         check::text("reason", reason, MAX_REASON)?;
         if *by == 0 || !(-MAX_UNITS..=MAX_UNITS).contains(by) {
-            let what = format!("is 1 to {MAX_UNITS} or -1 to -{MAX_UNITS}, not {by}");
+            let what = format!("must be 1 to {MAX_UNITS} or -1 to -{MAX_UNITS}, not {by}");
             return Err(Error::Invalid { field: "by", what });
         }
-        let request = Fingerprint::of("drops.adjust").id(drop.as_uuid()).integer(*by).text(reason);
+        let request = RequestFingerprint::new("drops.adjust").id(drop.as_uuid()).integer(*by).text(reason);
         let key = IdempotencyKey::new(&format!("drops.adjust/{actor}"), key, request)?;
-        db::retrying(Error::is_conflict, || self.db.bounded(self.try_adjust(drop, adjustment, &key))).await
+        db::retry_conflicts(Error::is_conflict, || self.db.bounded(self.try_adjust(drop, adjustment, &key)))
+            .await
     }
 
     async fn try_adjust(
@@ -191,14 +199,17 @@ impl Stock {
     ) -> Result<Levels, Error> {
         let mut tx = self.db.begin().await?;
         let mut stock = lock(&mut tx, drop).await?;
-        if let Some(answer) = earlier(&self.db, key, key.earlier(&mut tx).await?)? {
+        if let Some(answer) = recorded_response(&self.db, key, key.look_up(&mut tx).await?)? {
             return Ok(answer);
         }
         let before = stock.levels();
         if before.total() + by > MAX_UNITS {
-            return Err(Error::Invalid { field: "by", what: format!("makes more than {MAX_UNITS} units") });
+            return Err(Error::Invalid {
+                field: "by",
+                what: format!("must not bring the stock above {MAX_UNITS} units"),
+            });
         }
-        let note = store::Note { actor: actor.clone(), reason: Some(reason.clone()) };
+        let note = store::LedgerNote { actor: actor.clone(), reason: Some(reason.clone()) };
         if !stock.adjust(*by, note) {
             return Err(Error::StockInUse { available: before.available });
         }
@@ -216,12 +227,12 @@ impl Stock {
         self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(drop))
     }
 
-    /// Reads the counts of a stock as watchers see them.
+    /// Reads the snapshot of a stock, as watchers see it.
     pub async fn snapshot(&self, drop: DropId) -> Result<Snapshot, Error> {
-        Ok(Snapshot::of(drop, self.levels(drop).await?))
+        Ok(Snapshot::new(drop, self.levels(drop).await?))
     }
 
-    /// Reads the counts of several stocks in one query, in the order of `drops`. Leaves out drops that do not exist.
+    /// Reads the snapshots of several stocks in one query, in the order of `drops`. Omits drops that do not exist.
     pub async fn snapshots(&self, drops: &[DropId]) -> Result<Vec<Snapshot>, Error> {
         if drops.is_empty() {
             return Ok(Vec::new());
@@ -229,43 +240,43 @@ impl Stock {
         let reading =
             async { Ok::<_, Error>(store::levels_of(&mut self.db.connection().await?, drops).await?) };
         let found: HashMap<DropId, Levels> = self.db.bounded(reading).await?.into_iter().collect();
-        Ok(drops.iter().filter_map(|drop| Some(Snapshot::of(*drop, *found.get(drop)?))).collect())
+        Ok(drops.iter().filter_map(|drop| Some(Snapshot::new(*drop, *found.get(drop)?))).collect())
     }
 
-    /// Reads a reservation of a user.
+    /// Reads a user's reservation.
     pub async fn reservation(&self, user: UserId, id: ReservationId) -> Result<Reservation, Error> {
         let reading = async { Ok::<_, Error>(store::find(&mut self.db.connection().await?, id).await?) };
         let found = self.db.bounded(reading).await?.filter(|found| found.user == user);
         found.ok_or(Error::UnknownReservation(id))
     }
 
-    /// Lists the reservations of a user that are held and whose time has not ended, of all drops, the oldest first.
+    /// Lists a user's held reservations that have not expired, over all drops, the oldest first.
     pub async fn held(&self, user: UserId, limit: u32) -> Result<Vec<Reservation>, Error> {
         let limit = limit.clamp(1, MAX_LIST);
-        Ok(self.db.bounded(store::open_of_user(&self.db, user, limit)).await?)
+        Ok(self.db.bounded(store::held_by_user(&self.db, user, limit)).await?)
     }
 
-    /// Lists the ledger of a stock, the newest entry first: from the newest, or from behind an entry.
+    /// Lists the ledger of a stock, the newest entry first: from the start, or the entries before `before`.
     pub async fn ledger(
         &self,
         drop: DropId,
         before: Option<LedgerPosition>,
         limit: u32,
     ) -> Result<Vec<LedgerEntry>, Error> {
-        let limit = limit.clamp(1, MAX_LIST);
+        let limit = limit.clamp(1, base::page::rows_to_read(MAX_LIST));
         let reading =
             async { Ok(store::ledger(&mut self.db.connection().await?, drop, before, limit).await?) };
         self.db.bounded(reading).await
     }
 
-    /// Compares the counts of a stock with the sums of its ledger, its reservations and its orders. It sees one state of the database, so it
-    /// is right also while the drop is under way.
+    /// Compares the counts of a stock with the sums of its ledger, its reservations and its orders. It reads one consistent state of the
+    /// database, so it is correct while the drop is selling, too.
     pub async fn audit(&self, drop: DropId) -> Result<Audit, Error> {
         let reading = async { Ok::<_, Error>(store::sums(&mut self.db.connection().await?, drop).await?) };
         Ok(self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(drop))?.audit())
     }
 
-    /// Moves units of a stock that this transaction has not locked before.
+    /// Locks a stock and moves its units. The transaction must not have locked the stock before.
     pub(crate) async fn move_in(
         &self,
         tx: &mut Tx,
@@ -274,21 +285,21 @@ impl Stock {
         reservation: Option<ReservationId>,
     ) -> Result<(), Error> {
         let mut stock = lock(tx, drop).await?;
-        require(stock.move_units(movement, reservation), drop)?;
+        require_moved(stock.move_units(movement, reservation), drop)?;
         self.save(tx, drop, stock);
         Ok(())
     }
 
-    /// Writes a stock at the commit, after which listeners are called.
+    /// Writes a stock at the commit. Listeners are called after it.
     pub(crate) fn save(&self, tx: &mut Tx, drop: DropId, stock: LockedStock) -> Levels {
         save(&self.listeners, tx, drop, stock)
     }
 }
 
-/// What an operator changes of a stock.
+/// A change of a stock by an operator.
 #[derive(Clone, Debug)]
 pub struct Adjustment {
-    /// How many units are added, or taken away if negative.
+    /// How many units are added, or removed if negative.
     pub by: i64,
     pub actor: String,
     pub reason: String,
@@ -302,18 +313,18 @@ impl fmt::Debug for Stock {
     }
 }
 
-/// Creates the stock of a new drop when the transaction is committed, with the first entry of its ledger.
+/// Creates the stock of a new drop at the commit, with the first entry of its ledger.
 pub(crate) fn create_in(tx: &mut Tx, drop: DropId, units: i64, actor: Option<&str>) -> Result<(), Error> {
     check::units("stock", units)?;
-    let note = actor.map(|actor| store::Note { actor: actor.to_owned(), reason: None });
+    let note = actor.map(|actor| store::LedgerNote { actor: actor.to_owned(), reason: None });
     let mut stock = LockedStock::new(drop);
-    require(stock.create(units, note), drop)?;
-    // Nobody watches a stock that did not exist before.
+    require_moved(stock.create(units, note), drop)?;
+    // No listener call: a new stock has no watchers.
     let _levels = stock.save(tx);
     Ok(())
 }
 
-/// Locks the stock of a drop that must be there.
+/// Locks the stock of a drop. Fails with [`Error::NoSuchDrop`] if there is none.
 pub(crate) async fn lock(tx: &mut Tx, drop: DropId) -> Result<LockedStock, Error> {
     LockedStock::lock(tx, drop).await?.ok_or(Error::NoSuchDrop(drop))
 }
@@ -328,26 +339,26 @@ fn save(listeners: &Arc<RwLock<Vec<Listener>>>, tx: &mut Tx, drop: DropId, stock
     levels
 }
 
-/// Fails if the rows contradict the counts: then somebody else has written to the tables.
-pub(crate) fn require(is_moved: bool, drop: DropId) -> Result<(), Error> {
+/// Fails if a movement was impossible. The rows then contradict the counts: another program has written to the tables.
+pub(crate) fn require_moved(is_moved: bool, drop: DropId) -> Result<(), Error> {
     if is_moved {
         return Ok(());
     }
-    let cause = "its counts contradict its reservations; run the audit".to_owned();
+    let cause = "its counts contradict its reservations; run `playhouse drops audit`".to_owned();
     Err(db::Error::Corrupt { table: "drop_stock", row: drop.to_string(), cause }.into())
 }
 
 /// Reads the answer to an earlier request under the same key.
-fn earlier<T: serde::de::DeserializeOwned>(
+fn recorded_response<T: serde::de::DeserializeOwned>(
     db: &Db,
     key: &IdempotencyKey,
-    earlier: Earlier,
+    earlier: KeyLookup,
 ) -> Result<Option<T>, Error> {
     match earlier {
-        Earlier::Nothing => Ok(None),
-        Earlier::OtherRequest(_) => Err(Error::KeyReused),
-        Earlier::Unreadable(cause) => Err(db.corrupt("idempotency_keys", key.row(), cause).into()),
-        Earlier::Answer(text) => {
+        KeyLookup::New => Ok(None),
+        KeyLookup::OtherRequest(_) => Err(Error::KeyReused),
+        KeyLookup::Unreadable(cause) => Err(db.corrupt("idempotency_keys", key.row(), cause).into()),
+        KeyLookup::RecordedResponse(text) => {
             let corrupt =
                 |cause: serde_json::Error| db.corrupt("idempotency_keys", key.row(), cause.to_string());
             Ok(Some(serde_json::from_str(&text).map_err(corrupt)?))

@@ -1,4 +1,4 @@
-//! The tables of drops and of their lines.
+//! The tables of drops, their heads and their line entries.
 
 mod columns;
 mod drops;
@@ -9,17 +9,18 @@ mod rows;
 mod waiting;
 
 pub(crate) use self::drops::{
-    Locked, NewDrop, get, insert, list, lock, mark_line_removed, measured, save, save_head, unsold,
+    LockedDrop, NewDropRow, cycle_stats, get, insert, list, lock, mark_line_removed, newest, running, save,
+    save_head, unsold,
 };
 pub(crate) use columns::{bytes, locking, now, uuid};
 pub(crate) use due::{
-    due_cycles, due_to_close, due_to_open, sold_out, with_lines, with_players_waiting_at_the_end,
-    with_removable_lines,
+    drops_with_lines, due_cycles, due_to_close, due_to_open, ended_with_lines, ended_with_players_waiting,
+    sold_out,
 };
 pub(crate) use entries::{
-    PlayerEntry, admit, cohort, end_waiting, entry, expire, find, first_expired, first_waiting, inside,
-    of_player, replace,
+    PlayerEntry, admit, all_entries_of_player, count_cohort, count_inside, end_waiting, entries_after,
+    entries_of_player, expire, find_entry, first_expired, first_waiting, lock_entries, save_entries,
 };
-pub(crate) use erased::{erase, forget, lock_running_heads, now_and_erased};
+pub(crate) use erased::{erase_user, lock_running_heads, now_and_erased, prune_erased};
 pub(crate) use rows::{drop_state_number, entry_state_number, left_reason_number};
 pub(crate) use waiting::{entered_since, waiting_after, waiting_among};

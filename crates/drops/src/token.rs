@@ -1,4 +1,4 @@
-//! The admission token: what a player shows to buy, and what a game's own shop verifies by itself.
+//! The admission token: a player needs it to buy, and a game's own shop can verify it.
 //!
 //! It is a JWT (RFC 7519) signed with Ed25519 (RFC 8037):
 //!
@@ -9,14 +9,15 @@
 //! | `aud` | the drop |
 //! | `sub` | the user |
 //! | `jti` | the admission |
-//! | `iat`, `exp` | when it was signed, and when the admission ends unless the player arrives |
+//! | `iat`, `exp` | when it was signed, and when the admission expires unless the player arrives |
 //!
 //! # Invariants
-//! - **Verification reads no store.** Any gateway, and anybody who has the JWKS, verifies a token alone.
-//! - **The first secret signs, all of them verify.** A secret that is removed takes its tokens with it.
-//! - **A token alone buys nothing**: the row of the entry is asked again when stock is reserved.
-//! - **Clocks may differ by [`LEEWAY`].** `exp` is of the database's clock and is judged by the gateway's. A gateway that is ahead does not
-//!   refuse an admission which the database still honours, and one within the leeway buys nothing after its row has ended. `iat` is not judged.
+//! - **Verification reads no store.** Any gateway, and any program that has the JWKS, can verify a token.
+//! - **The first secret signs, all of them verify.** Removing a secret invalidates its tokens.
+//! - **A token alone buys nothing**: a reserve checks the row of the entry again.
+//! - **Clocks may differ by [`LEEWAY`].** `exp` comes from the database's clock and is compared with the gateway's. A gateway whose clock is
+//!   ahead does not refuse an admission that is valid in the database. A token within the leeway buys nothing after its row has expired.
+//!   `iat` is not checked.
 
 mod keys;
 #[cfg(test)]
@@ -35,18 +36,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::keys::{ALGORITHM, Key};
-use crate::stock::Admitted;
+use crate::stock::VerifiedAdmission;
 use crate::{Admission, AdmissionId, DropId};
 
-pub use self::keys::{JsonWebKey, JsonWebKeys, NoKey};
+pub use self::keys::{JsonWebKey, JsonWebKeys, KeyDerivationError};
 
 /// The `iss` of every token.
 pub const ISSUER: &str = "playhouse/drops";
-/// The `typ` of every token, so that no other token of ours or of an issuer passes for one (RFC 8725, 3.11).
+/// The `typ` of every token, so that no other token, ours or an issuer's, is accepted as one (RFC 8725, 3.11).
 pub const TYPE: &str = "admission+jwt";
-/// How far the clock of a gateway may be ahead of the database's. It lengthens no admission: the row decides.
+/// How far the clock of a gateway may be ahead of the database's. It extends no admission, since the row decides.
 pub const LEEWAY: Duration = Duration::from_secs(5);
-/// Larger tokens are not read. Ours have about 450 bytes.
+/// The size limit of a token. Ours have about 450 bytes.
 const MAX_TOKEN: usize = 2_048;
 
 /// Signs and verifies admission tokens. Cheap to clone; clones share the keys.
@@ -55,7 +56,7 @@ pub struct AdmissionTokens(Arc<[Key]>);
 
 /// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum TokenError {
     #[error("it is not an admission token")]
     Malformed,
     #[error("it is not signed by a key of this game")]
@@ -73,7 +74,7 @@ struct Header {
     alg: String,
     typ: String,
     kid: String,
-    /// Extensions that have to be understood. We understand none.
+    /// Extensions that a verifier must support. We support none.
     crit: Option<Value>,
 }
 
@@ -88,10 +89,10 @@ struct Claims {
 }
 
 impl AdmissionTokens {
-    /// Derives a key from each secret, the newest first: the first one signs, all of them verify.
-    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, NoKey> {
+    /// Derives a key from each secret, the newest first. The first one signs, all of them verify.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, KeyDerivationError> {
         let keys = secrets.into_iter().map(Key::derive).collect::<Result<Vec<_>, _>>()?;
-        if keys.is_empty() { Err(NoKey) } else { Ok(Self(keys.into())) }
+        if keys.is_empty() { Err(KeyDerivationError) } else { Ok(Self(keys.into())) }
     }
 
     /// Signs the token of an admission.
@@ -102,60 +103,60 @@ impl AdmissionTokens {
             sub: admission.user.to_string(),
             jti: admission.id.to_string(),
             iat: now.as_millis().div_euclid(1_000),
-            // Rounded up: the row of the entry decides on the last second.
+            // Rounded up: the row of the entry decides about the last second.
             exp: admission.expires_at.as_millis().div_euclid(1_000) + 1,
         };
         let key = &self.0[0];
         let header = json!({ "alg": ALGORITHM, "kid": key.id, "typ": TYPE });
-        // Claims are plain values.
+        // Claims are plain values, so serializing them cannot fail.
         let claims = serde_json::to_vec(&claims).unwrap_or_default();
         let message = format!("{}.{}", BASE64.encode(header.to_string()), BASE64.encode(claims));
         let signature = key.sign(&message);
         format!("{message}.{signature}")
     }
 
-    /// Verifies the token that a player shows at a drop. It is accepted until [`LEEWAY`] after its end, so the caller asks the row as well.
+    /// Verifies a player's token for a drop. It accepts a token until [`LEEWAY`] after its expiry, so the caller must also check the row.
     pub fn verify(
         &self,
         token: &str,
         drop: DropId,
         user: UserId,
         now: Timestamp,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<VerifiedAdmission, TokenError> {
         let claims = self.claims(token)?;
         let end = Timestamp::from_millis(claims.exp.saturating_mul(1_000)).after(LEEWAY);
         if now >= end {
-            return Err(Refused::Expired);
+            return Err(TokenError::Expired);
         }
         if claims.aud != drop.to_string() {
-            return Err(Refused::OtherDrop);
+            return Err(TokenError::OtherDrop);
         }
         if claims.sub != user.to_string() {
-            return Err(Refused::OtherPlayer);
+            return Err(TokenError::OtherPlayer);
         }
-        let admission: AdmissionId = claims.jti.parse().map_err(|_| Refused::Malformed)?;
-        Ok(Admitted { drop, user, admission })
+        let admission: AdmissionId = claims.jti.parse().map_err(|_| TokenError::Malformed)?;
+        Ok(VerifiedAdmission { drop, user, admission })
     }
 
-    /// Returns what a token says, if one of the keys signed it.
-    fn claims(&self, token: &str) -> Result<Claims, Refused> {
+    /// Returns the claims of a token that one of the keys signed.
+    fn claims(&self, token: &str) -> Result<Claims, TokenError> {
         if token.len() > MAX_TOKEN {
-            return Err(Refused::Malformed);
+            return Err(TokenError::Malformed);
         }
-        let (message, signature) = token.rsplit_once('.').ok_or(Refused::Malformed)?;
-        let (header, payload) = message.split_once('.').ok_or(Refused::Malformed)?;
+        let (message, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
+        let (header, payload) = message.split_once('.').ok_or(TokenError::Malformed)?;
         let header: Header = decode(header)?;
-        // The algorithm is ours, whatever a token says of itself: neither `none` nor a MAC with our public key passes.
+        // Only our algorithm is accepted, whatever the header claims: neither `none` nor a MAC with our public key passes.
         if header.alg != ALGORITHM || header.typ != TYPE || header.crit.is_some() {
-            return Err(Refused::Malformed);
+            return Err(TokenError::Malformed);
         }
-        let key = self.0.iter().find(|key| key.id == header.kid).ok_or(Refused::Signature)?;
-        let signature = BASE64.decode(signature).map_err(|_| Refused::Malformed)?;
+        let key = self.0.iter().find(|key| key.id == header.kid).ok_or(TokenError::Signature)?;
+        let signature = BASE64.decode(signature).map_err(|_| TokenError::Malformed)?;
         if !key.has_signed(message, &signature) {
-            return Err(Refused::Signature);
+            return Err(TokenError::Signature);
         }
         let claims: Claims = decode(payload)?;
-        if claims.iss == ISSUER { Ok(claims) } else { Err(Refused::Malformed) }
+        if claims.iss == ISSUER { Ok(claims) } else { Err(TokenError::Malformed) }
     }
 
     /// Returns the public keys, the newest first.
@@ -164,12 +165,12 @@ impl AdmissionTokens {
     }
 }
 
-fn decode<T: DeserializeOwned>(part: &str) -> Result<T, Refused> {
-    let bytes = BASE64.decode(part).map_err(|_| Refused::Malformed)?;
-    serde_json::from_slice(&bytes).map_err(|_| Refused::Malformed)
+fn decode<T: DeserializeOwned>(part: &str) -> Result<T, TokenError> {
+    let bytes = BASE64.decode(part).map_err(|_| TokenError::Malformed)?;
+    serde_json::from_slice(&bytes).map_err(|_| TokenError::Malformed)
 }
 
-/// Shows how many keys there are, and none of them.
+/// Shows the number of keys, but not the keys.
 impl fmt::Debug for AdmissionTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdmissionTokens").field("keys", &self.0.len()).finish()

@@ -12,30 +12,31 @@ use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
 use outbox::Outbox;
 use redis_store::Trial;
+use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, HomePart, Need, OpenError, Opened, OperatorRoute, PlayerRoute, Provided, Role,
-    RouteMethod, Service, Settings, Standing, StandingError,
+    Context, Dependency, HomePart, Need, OpenError, OperatorRoute, PlayerRoute, Provided, Role, RouteMethod,
+    Screen, Service, ServiceParts, ServiceStatus, Settings, StatusError,
 };
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
+use crate::console::{self, DropsConsole};
+use crate::findings::read_findings;
 use crate::gauges::{DropMetrics, Gauges};
 use crate::http::{Api, audited_service_routes, operator_routes, service_routes};
 use crate::line::TRIALS;
 use crate::orders::Orders;
-use crate::standing::standing;
 use crate::stock::Stock;
 use crate::worker::Worker;
 use crate::{
-    Config, Drops, EraseFromDrops, Line, MIGRATIONS, Room, RoomMetrics, TokenSecrets, events, orders,
-    player_api,
+    Config, Drops, DropsEraser, Line, MIGRATIONS, Room, RoomMetrics, TokenSecrets, events, orders, player_api,
 };
 
-/// To prepare, open and close drops, and to adjust their stock.
+/// Allows a service to create, open and close drops, and to adjust their stock.
 pub const RIGHT: Right = Right::new("drops");
 
 /// Drops as a service. Provides [`Drops`], [`Line`], [`Room`], [`Stock`], [`Orders`],
-/// [`PaymentProvider`](crate::PaymentProvider) and [`TokenSecrets`].
+/// [`PaymentProvider`](crate::PaymentProvider), [`TokenSecrets`] and [`DropsConsole`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -64,6 +65,29 @@ impl Service for Wiring {
         operator_routes()
     }
 
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        console::figures()
+    }
+
+    fn steps<'a>(
+        &'a self,
+        provided: &'a Provided,
+        subject: &'a Subject,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async move {
+            match provided.find::<DropsConsole>() {
+                Some(drops) => Ok(console::steps(&drops, subject, limit).await?),
+                None => Ok(Vec::new()),
+            }
+        }
+        .boxed()
+    }
+
     fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
         audited_service_routes()
     }
@@ -88,7 +112,7 @@ impl Service for Wiring {
         vec![Need::degrades(
             Role::Gateway,
             Dependency::Redis,
-            "Positions in the waiting rooms of drops are unknown; admissions and purchases go on from SQL, unless a drop pauses without \
+            "Positions in the lines of drops are unknown. Admissions and purchases continue from SQL, except in drops that pause without \
              Redis.",
         )]
     }
@@ -101,22 +125,22 @@ impl Service for Wiring {
         settings.put(reader.section::<Config>("drops"));
     }
 
-    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+    fn status<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<ServiceStatus, StatusError>> {
         async move {
             match provided.find::<Orders>() {
-                Some(orders) => standing(&orders).await,
-                None => Ok(Standing::default()),
+                Some(orders) => read_findings(&orders).await,
+                None => Ok(ServiceStatus::default()),
             }
         }
         .boxed()
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         open(context).boxed_local()
     }
 }
 
-async fn open(context: &Context) -> Result<Opened, OpenError> {
+async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let (config, stores, clock) = (context.settings.get::<Config>(), &context.stores, &context.clock);
     let (db, outbox) = (&stores.db, context.get::<Outbox>()?);
     let accounts: Accounts = context.get()?;
@@ -126,7 +150,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     let room = Room::new(drops.clone(), line.clone(), context.metrics.register(RoomMetrics::new));
     let stock = Stock::new(db.clone());
     let orders = Orders::new(db.clone(), stock.clone(), entitlements.clone(), outbox, clock.clone());
-    accounts.on_erase(Arc::new(EraseFromDrops::new(stock.clone())));
+    accounts.on_erase(Arc::new(DropsEraser::new(stock.clone())));
     let unusable = |source| OpenError::unusable("drops.keys", source);
     let secrets = TokenSecrets::load(db, &config.keys).await.map_err(unusable)?;
     let provider = player_api::provider(context);
@@ -137,15 +161,16 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     context.provide(room.clone())?;
     context.provide(stock.clone())?;
     context.provide(orders.clone())?;
+    context.provide(DropsConsole::new(drops.clone(), stock.clone(), line.clone(), orders.clone()))?;
 
     let service_api = service_routes().with_state(context.provided.clone());
-    let mut opened = Opened { service_api, ..Opened::default() };
+    let mut opened = ServiceParts { service_api, ..ServiceParts::default() };
     if let Some(demo) = &config.demo {
         context.provide(demo.clone())?;
         let (drops, clock) = (drops.clone(), clock.clone());
-        opened.when_all_are_open = Some(player_api::open_demo_drop(drops, clock).boxed_local());
+        opened.after_all_open = Some(player_api::open_demo_drop(drops, clock).boxed_local());
     }
-    // Beside the routes that players join through: a process that serves drops also keeps them going, so there is no role to forget.
+    // The gateway role also runs the loops: a process that serves drops keeps them running, so no role can be forgotten.
     if context.settings.roles.contains(Role::Gateway) {
         player_api::open(
             context,

@@ -12,19 +12,19 @@ use crate::room::Room;
 use crate::service::Drops;
 use crate::stock::Stock;
 
-/// How often to look for drops that are due. Far shorter than a period, so that cycles start on time.
+/// How often to look for due drops. Far shorter than a period, so that cycles start on time.
 const TICK: Duration = Duration::from_millis(250);
-/// How often to look for reservations that have ended.
+/// How often to look for expired reservations.
 const EXPIRE_EVERY: Duration = Duration::from_millis(500);
-/// How many reservations end with one transaction.
-const EXPIRE_AT_ONCE: u32 = 500;
-/// How often to look for drops that are over with players who still wait.
+/// How many reservations one transaction expires.
+const EXPIRE_BATCH: u32 = 500;
+/// How often to look for ended drops in which players still wait.
 const END_EVERY: Duration = Duration::from_secs(1);
-/// How often old webhooks are removed.
+/// How often old webhook ids are removed.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 /// How often gauges are read from the stores.
 const GAUGES_EVERY: Duration = Duration::from_secs(5);
-/// The longest downtime of loops that players wait for, however long a store was away.
+/// The longest restart delay of loops that players depend on, however long a store was unreachable.
 const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
 
 /// What the loops work on.
@@ -54,7 +54,7 @@ impl Worker {
         let expire = Loop::new("drops-reservations", self.clone(), |worker, drain| async move {
             worker.expire(drain).await
         });
-        // Beside the admissions: notifying all who wait for one drop must not hold up the cycles of others.
+        // Separate from the admissions: notifying a long line must not delay the cycles of other drops.
         let end =
             Loop::new("drops-endings", self.clone(), |worker, drain| async move { worker.end(drain).await });
         let prune =
@@ -66,16 +66,16 @@ impl Worker {
         let gauges =
             Loop::new("drops-gauges", self, |worker, drain| async move { worker.gauge(drain).await });
         vec![
-            admit.down_at_most(LONGEST_DOWNTIME).stops_before(outbox::RELAY),
-            reconcile.down_at_most(LONGEST_DOWNTIME),
-            expire.down_at_most(LONGEST_DOWNTIME),
+            admit.with_max_downtime(LONGEST_DOWNTIME).stops_before(outbox::RELAY),
+            reconcile.with_max_downtime(LONGEST_DOWNTIME),
+            expire.with_max_downtime(LONGEST_DOWNTIME),
             end.stops_before(outbox::RELAY),
             prune,
             gauges,
         ]
     }
 
-    /// Opens and closes drops that are due, and runs due admission cycles. All three are tried, then the first failure is returned.
+    /// Opens and closes due drops and runs due admission cycles. Tries all three, then returns the first error.
     pub(crate) async fn tick(&self) -> Result<(), Error> {
         let opened = self.drops.open_due().await.map(drop);
         let closed = self.drops.close_due().await.map(drop);
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Begins at once: a line that Redis lost is rebuilt right after the start.
+    /// Reconciles immediately, then periodically: a line that Redis lost is rebuilt right after the start.
     async fn reconcile(&self, drain: Drain) -> Result<(), LoopError> {
         loop {
             self.room.reconcile().await?;
@@ -104,16 +104,14 @@ impl Worker {
 
     async fn expire(&self, drain: Drain) -> Result<(), LoopError> {
         loop {
-            while self.stock.expire(EXPIRE_AT_ONCE).await? >= EXPIRE_AT_ONCE as usize && !drain.is_requested()
-            {
-            }
+            while self.stock.expire(EXPIRE_BATCH).await? >= EXPIRE_BATCH as usize && !drain.is_requested() {}
             if !drain.sleep(EXPIRE_EVERY).await {
                 return Ok(());
             }
         }
     }
 
-    /// Notifies players who wait for a drop that is over.
+    /// Notifies players who still wait for an ended drop.
     async fn end(&self, drain: Drain) -> Result<(), LoopError> {
         loop {
             self.room.end_waiting().await?;

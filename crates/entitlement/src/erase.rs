@@ -1,4 +1,4 @@
-//! What becomes of entitlements when their user is erased.
+//! Revokes the entitlements of erased users.
 
 use account::{OnErase, UserId};
 use base::Clock;
@@ -9,14 +9,14 @@ use futures::future::BoxFuture;
 use outbox::Outbox;
 
 use crate::Error;
-use crate::ledger::{self, DecidedRequest};
+use crate::applier::{self, DecidedRequest};
 use crate::model::{Action, Change};
-use crate::store::{self, Decided};
+use crate::store::{self, DecidedChange};
 
-/// How many are written by one message: few, since servers take no large ones.
-const AT_ONCE: usize = 100;
+/// How many entitlements are written per round trip. Servers limit the size of a message.
+const CHUNK: usize = 100;
 
-/// Revokes everything that an erased user has, in the transaction that erases them.
+/// Revokes all entitlements of a user in the transaction that erases the user.
 #[derive(Clone, Debug)]
 pub struct RevokeOnErase {
     outbox: Outbox,
@@ -34,22 +34,22 @@ impl RevokeOnErase {
             let change = Change {
                 holding,
                 action: Action::Revoke { quantity: None },
-                // A purchase may have come from a shop whose clock is ahead.
+                // The clock of a shop may be ahead of ours.
                 occurred_at: now.max(before.as_of),
                 reference: None,
             };
             let (after, effect) = change.apply(Some(&before))?;
-            // Nobody has asked whether there are events before it.
-            let is_told = false;
-            Ok::<_, Error>(Decided { change, after, effect, event: Some(EventId::generate()), is_told })
+            let event = Some(EventId::generate());
+            // Not looked up. False is always correct: the relay publishes the event after any earlier ones.
+            Ok::<_, Error>(DecidedChange { change, after, effect, event, all_published: false })
         };
         let active = store::active_of_user(tx, user).await?;
         let decided = active.into_iter().map(revoke).collect::<Result<Vec<_>, _>>()?;
-        for some in decided.chunks(AT_ONCE) {
-            store::save(tx, some.iter().map(|decided| (&decided.change.holding, &decided.after)));
-            let decided = DecidedRequest { caller: "erase", decided: some, traceparent: None };
-            ledger::write(tx, &self.outbox, &[decided], now)?;
-            tx.write().await?;
+        for chunk in decided.chunks(CHUNK) {
+            store::save(tx, chunk.iter().map(|decided| (&decided.change.holding, &decided.after)));
+            let request = DecidedRequest { caller: "erase", decided: chunk, traceparent: None };
+            applier::write(tx, &self.outbox, &[request], now)?;
+            tx.flush().await?;
         }
         Ok(())
     }

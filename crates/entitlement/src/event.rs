@@ -1,4 +1,4 @@
-//! What is told to the world.
+//! The events of entitlements.
 
 use base::Timestamp;
 use bus::{Event, EventId, EventKind, Json};
@@ -16,50 +16,49 @@ pub struct EntitlementChanged {
     pub user_id: String,
     pub account_id: String,
     pub resource: String,
-    /// Counts up by one with every event of the entitlement. Of two, the larger one is true.
+    /// Increases by one with every event of the entitlement. The event with the largest version has the current state.
     pub version: i64,
-    /// Whether the account has it now: ACTIVE or REVOKED.
+    /// The state after the change: ACTIVE or REVOKED.
     pub state: String,
-    /// How many there are now, if it is counted.
+    /// The quantity after the change, if counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantity: Option<i64>,
-    /// How many were granted or revoked by this change.
+    /// The quantity that this change granted or revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change_quantity: Option<i64>,
-    /// When it ends by itself.
+    /// When the entitlement ends automatically.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<String>,
-    /// When the purchase, or what revoked it, happened.
+    /// When the change happened at the shop.
     pub occurred_at: String,
-    /// What it is called at the shop.
+    /// The shop's reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
 }
 
-/// Every kind of event that is told here.
+/// Returns all event kinds of this crate.
 pub fn events() -> Vec<EventKind> {
-    // It is made of plain values.
     let schema = serde_json::to_value(EntitlementChanged::schema()).unwrap_or_default();
     let kind = |kind, summary| {
         let key = "entitlement/{user_id}/{account_id}/{resource}";
         EventKind { kind, summary, key, schema: schema.clone() }
     };
     vec![
-        kind(GRANTED, "An account was given something, or more of it."),
+        kind(GRANTED, "A resource, or more of it, was granted to an account."),
         kind(
             REVOKED,
-            "Something was taken from an account, or some of it; or was revoked before it was ever granted.",
+            "A resource, or some of it, was revoked from an account, possibly before its grant arrived.",
         ),
     ]
 }
 
-/// What keeps the events of an entitlement in order.
+/// Returns the key that keeps the events of an entitlement in order.
 pub(crate) fn key(Holding { user, account, resource }: &Holding) -> String {
     format!("entitlement/{user}/{account}/{resource}")
 }
 
-/// The event of a change that was applied.
-pub(crate) fn of(
+/// Builds the event of an applied change.
+pub(crate) fn new(
     id: EventId,
     change: &Change,
     after: &Entitlement,
@@ -92,6 +91,6 @@ pub(crate) fn of(
         time: now,
         key: Some(key),
         traceparent: traceparent.map(str::to_owned),
-        data: Json::of(&data)?,
+        data: Json::from_value(&data)?,
     })
 }

@@ -1,29 +1,29 @@
-//! What makes two requests the same.
+//! Fingerprints, by which repeated requests are recognised.
 
 use base::Timestamp;
-use db::Fingerprint;
+use db::RequestFingerprint;
 use serde_json::{Value, json};
 
 use crate::model::{Action, Change, Holding};
 
-/// What makes two requests the same. A test pins it: see [`Fingerprint`].
-pub(crate) fn fingerprint(changes: &[Change]) -> Fingerprint {
-    let describe = |list: Fingerprint, change: &Change| {
+/// Computes the fingerprint of a request. It must never change (see [`RequestFingerprint`]); a test pins it.
+pub(crate) fn fingerprint(changes: &[Change]) -> RequestFingerprint {
+    let describe = |list: RequestFingerprint, change: &Change| {
         let Change { holding: Holding { user, account, resource }, action, occurred_at, reference } = change;
         list.text(action.word())
             .id(user.as_uuid())
             .id(account.as_uuid())
             .text(resource)
-            .option(action.quantity(), Fingerprint::integer)
-            .option(valid_until(action), Fingerprint::integer)
+            .option(action.quantity(), RequestFingerprint::integer)
+            .option(valid_until(action), RequestFingerprint::integer)
             .integer(occurred_at.as_millis())
-            .option(reference.as_deref(), Fingerprint::text)
+            .option(reference.as_deref(), RequestFingerprint::text)
     };
-    Fingerprint::of("entitlement.apply").list(changes.iter(), describe)
+    RequestFingerprint::new("entitlement.apply").list(changes.iter(), describe)
 }
 
-/// What fingerprints were made of before there were forms of them.
-pub(crate) fn before_fingerprints(changes: &[Change]) -> Vec<u8> {
+/// Returns the bytes whose SHA-256 is the legacy fingerprint of a request (see [`KeyLookup::or_legacy`](db::KeyLookup::or_legacy)).
+pub(crate) fn legacy_description(changes: &[Change]) -> Vec<u8> {
     let describe = |change: &Change| {
         let Change { holding: Holding { user, account, resource }, action, occurred_at, reference } = change;
         json!([
@@ -54,9 +54,9 @@ mod tests {
 
     use super::*;
 
-    /// Computed once by another program. It never changes: a retry from before an upgrade would be refused.
+    /// The expected values were computed independently. If one changes, a retry from before an upgrade is refused.
     #[test]
-    fn the_fingerprint_of_a_request_never_changes() {
+    fn fingerprint_of_a_request_never_changes() {
         let holding = Holding {
             user: UserId::from_uuid(Uuid::from_u128(1)),
             account: AccountId::from_uuid(Uuid::from_u128(2)),
@@ -77,7 +77,7 @@ mod tests {
         let changes = [grant, revoke];
         let hex: String = fingerprint(&changes).finish().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "65ce463c0c29f046b1c6d6aea340b1b1b72c7ca11aff2c756795ce21b6d2f5ca");
-        let before = r#"[["grant","00000000-0000-0000-0000-000000000001","00000000-0000-0000-0000-000000000002","sword",3,5000,1000,"order 7"],["revoke","00000000-0000-0000-0000-000000000001","00000000-0000-0000-0000-000000000002","sword",null,null,2000,null]]"#;
-        assert_eq!(String::from_utf8(before_fingerprints(&changes)).unwrap(), before);
+        let legacy = r#"[["grant","00000000-0000-0000-0000-000000000001","00000000-0000-0000-0000-000000000002","sword",3,5000,1000,"order 7"],["revoke","00000000-0000-0000-0000-000000000001","00000000-0000-0000-0000-000000000002","sword",null,null,2000,null]]"#;
+        assert_eq!(String::from_utf8(legacy_description(&changes)).unwrap(), legacy);
     }
 }

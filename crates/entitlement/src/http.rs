@@ -8,27 +8,28 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use base::error::{Coded, chain};
 use base::{Code, Timestamp};
-use http_server::{Body, Caller, Problem, Query, Right, answered_before, idempotency_key};
+use http_server::{Caller, JsonBody, Problem, Query, Right, idempotency_key, mark_replayed};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
 
-use crate::answer::{Answer, Applied, EntitlementView, HistoryEntry};
 use crate::model::{Action, Change, Holding};
+use crate::response::{ApplyResponse, ChangeResult, EntitlementView, HistoryEntry};
 use crate::wiring::RIGHT;
 use crate::{Entitlements, Error, ListOptions};
 
-const LISTED: u32 = 100;
-const MOST: u32 = 1_000;
+/// The default number of listed items.
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1_000;
 
-/// The description of these routes.
+/// The OpenAPI document of these routes.
 #[derive(Debug, OpenApi)]
 #[openapi(
     paths(grant, revoke, batch, list, show, history),
-    tags((name = "entitlements", description = "What accounts own: granted and revoked by shops."))
+    tags((name = "entitlements", description = "The resources that accounts own, granted and revoked by shops."))
 )]
 pub struct Api;
 
-/// Everything below `/internal/v1`.
+/// Returns the routes of the service API.
 pub fn routes(entitlements: Entitlements) -> Router {
     const OF_ACCOUNT: &str = "/internal/v1/users/{user_id}/accounts/{account_id}/entitlements";
     Router::new()
@@ -41,46 +42,46 @@ pub fn routes(entitlements: Entitlements) -> Router {
         .with_state(entitlements)
 }
 
-/// A purchase, or another reason to have something.
+/// A grant, for example after a purchase.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Grant {
     user_id: String,
     account_id: String,
-    /// What is granted; 1 to 255 characters.
+    /// The resource to grant; 1 to 255 characters.
     resource: String,
-    /// When it happened at the shop, as RFC 3339. Of changes that arrive in the wrong order, the newest one counts.
+    /// When it happened at the shop, as RFC 3339. If changes arrive out of order, the newest one wins.
     occurred_at: String,
-    /// For what is counted: how many are added.
+    /// For counted entitlements: the quantity to add.
     #[serde(default)]
     quantity: Option<i64>,
-    /// When it ends by itself, as RFC 3339.
+    /// When it ends automatically, as RFC 3339.
     #[serde(default)]
     valid_until: Option<String>,
-    /// What it is called at the shop.
+    /// The shop's reference, such as the number of the order.
     #[serde(default)]
     reference: Option<String>,
 }
 
-/// A refund, or another reason to have something no longer.
+/// A revoke, for example after a refund.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Revoke {
     user_id: String,
     account_id: String,
-    /// What is revoked; 1 to 255 characters.
+    /// The resource to revoke; 1 to 255 characters.
     resource: String,
     /// When it happened at the shop, as RFC 3339.
     occurred_at: String,
-    /// For what is counted: how many are taken back. Without it, all.
+    /// For counted entitlements: the quantity to revoke. If absent, everything.
     #[serde(default)]
     quantity: Option<i64>,
-    /// What it is called at the shop.
+    /// The shop's reference, such as the number of the refund.
     #[serde(default)]
     reference: Option<String>,
 }
 
-/// Changes that are made together, or not at all.
+/// Changes that are applied together or not at all.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Batch {
@@ -96,15 +97,16 @@ enum BatchChange {
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
-struct BatchAnswer {
-    /// One per change, in their order.
-    results: Vec<Applied>,
+#[schema(as = BatchAnswer)]
+struct BatchResponse {
+    /// One result per change, in the same order.
+    results: Vec<ChangeResult>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct EntitlementList {
     entitlements: Vec<EntitlementView>,
-    /// Where the next page begins, if there is one: give it as `after`.
+    /// The `after` of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -112,14 +114,14 @@ struct EntitlementList {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct History {
     entries: Vec<HistoryEntry>,
-    /// Where the next page begins, if there is one: give it as `before`.
+    /// The `before` of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<i64>,
 }
 
-/// Why changes are not made.
+/// The refusals of changes.
 #[derive(IntoResponses)]
-#[expect(dead_code, reason = "it is for the description only")]
+#[expect(dead_code, reason = "used only for the OpenAPI document")]
 enum Refusal {
     /// The request is not valid
     #[response(status = 400)]
@@ -127,7 +129,7 @@ enum Refusal {
     /// There is no such account
     #[response(status = 404)]
     NoAccount,
-    /// The same or another change is still being made; or counted and uncounted do not mix
+    /// Another change is still in progress, or a counted and an uncounted change do not mix
     #[response(status = 409)]
     StillRunning,
     /// The key was used for another request
@@ -138,10 +140,10 @@ enum Refusal {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ListQuery {
-    /// `true`: only what the account has now.
+    /// If `true`, only entitlements that are in force now.
     #[serde(default)]
     in_force: bool,
-    /// From behind this resource.
+    /// List resources after this one.
     #[serde(default)]
     after: String,
     /// How many at most; 100 if not given, 1,000 at most.
@@ -151,20 +153,20 @@ struct ListQuery {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct HistoryQuery {
-    /// From before this entry.
+    /// List entries before this one.
     before: Option<i64>,
     /// How many at most; 100 if not given, 1,000 at most.
     limit: Option<u32>,
 }
 
-/// Grant something to an account.
+/// Grant a resource to an account.
 #[utoipa::path(
     post, path = "/internal/v1/entitlements/grant", tag = "entitlements",
-    params(("Idempotency-Key" = String, Header, description = "The request's own key, such as the id of the purchase. The same \
-        request sent again under it is answered as before and does nothing.")),
+    params(("Idempotency-Key" = String, Header, description = "A unique key of the request, such as the id of the purchase. A \
+        repeated request with the same key gets the recorded response and changes nothing.")),
     request_body = Grant,
     responses(
-        (status = 200, description = "Done, or answered as before", body = Applied),
+        (status = 200, description = "Applied, or the recorded response", body = ChangeResult),
         Refusal,
     )
 )]
@@ -172,19 +174,19 @@ async fn grant(
     State(entitlements): State<Entitlements>,
     caller: Caller,
     headers: HeaderMap,
-    Body(grant): Body<Grant>,
+    JsonBody(grant): JsonBody<Grant>,
 ) -> Result<Response, Problem> {
-    let answer = apply(&entitlements, &caller, &headers, vec![grant.change()?]).await?;
-    one(&answer)
+    let response = apply(&entitlements, &caller, &headers, vec![grant.change()?]).await?;
+    single(&response)
 }
 
-/// Revoke something that an account has, or may come to have by a grant that is older.
+/// Revoke a resource from an account. A grant that is older but arrives later has no effect.
 #[utoipa::path(
     post, path = "/internal/v1/entitlements/revoke", tag = "entitlements",
-    params(("Idempotency-Key" = String, Header, description = "The request's own key, such as the id of the refund.")),
+    params(("Idempotency-Key" = String, Header, description = "A unique key of the request, such as the id of the refund.")),
     request_body = Revoke,
     responses(
-        (status = 200, description = "Done, or answered as before", body = Applied),
+        (status = 200, description = "Applied, or the recorded response", body = ChangeResult),
         Refusal,
     )
 )]
@@ -192,19 +194,19 @@ async fn revoke(
     State(entitlements): State<Entitlements>,
     caller: Caller,
     headers: HeaderMap,
-    Body(revoke): Body<Revoke>,
+    JsonBody(revoke): JsonBody<Revoke>,
 ) -> Result<Response, Problem> {
-    let answer = apply(&entitlements, &caller, &headers, vec![revoke.change()?]).await?;
-    one(&answer)
+    let response = apply(&entitlements, &caller, &headers, vec![revoke.change()?]).await?;
+    single(&response)
 }
 
-/// Grant and revoke several things, all or nothing.
+/// Grant and revoke several resources, all or nothing.
 #[utoipa::path(
     post, path = "/internal/v1/entitlements/batch", tag = "entitlements",
-    params(("Idempotency-Key" = String, Header, description = "The request's own key; one for all its changes.")),
+    params(("Idempotency-Key" = String, Header, description = "A unique key of the request, for all its changes.")),
     request_body = Batch,
     responses(
-        (status = 200, description = "Done, or answered as before", body = BatchAnswer),
+        (status = 200, description = "Applied, or the recorded response", body = BatchResponse),
         Refusal,
     )
 )]
@@ -212,22 +214,22 @@ async fn batch(
     State(entitlements): State<Entitlements>,
     caller: Caller,
     headers: HeaderMap,
-    Body(batch): Body<Batch>,
+    JsonBody(batch): JsonBody<Batch>,
 ) -> Result<Response, Problem> {
     let change = |change: BatchChange| match change {
         BatchChange::Grant(grant) => grant.change(),
         BatchChange::Revoke(revoke) => revoke.change(),
     };
     let changes = batch.changes.into_iter().map(change).collect::<Result<_, _>>()?;
-    let answer = apply(&entitlements, &caller, &headers, changes).await?;
-    Ok(json(&answer, format!("{{\"results\":{}}}", answer.text())))
+    let response = apply(&entitlements, &caller, &headers, changes).await?;
+    Ok(json(&response, format!("{{\"results\":{}}}", response.text())))
 }
 
-/// What an account has, or had.
+/// List the entitlements of an account, past ones included.
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}/accounts/{account_id}/entitlements", tag = "entitlements",
     params(("user_id" = String, Path), ("account_id" = String, Path), ListQuery),
-    responses((status = 200, description = "In the order of their resources", body = EntitlementList))
+    responses((status = 200, description = "Ordered by resource", body = EntitlementList))
 )]
 async fn list(
     State(entitlements): State<Entitlements>,
@@ -237,20 +239,20 @@ async fn list(
 ) -> Result<Json<EntitlementList>, Problem> {
     caller.require(Right::READ)?;
     let (user, account) = ids(&user, &account)?;
-    let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let options = ListOptions { in_force: query.in_force, after: query.after, limit };
     let found = entitlements.list(user, account, &options).await.map_err(problem)?;
     let next = found.last().filter(|_| found.len() as u32 == limit).map(|last| last.resource.clone());
     Ok(Json(EntitlementList { entitlements: found, next }))
 }
 
-/// One entitlement.
+/// Show one entitlement.
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}/accounts/{account_id}/entitlements/{resource}", tag = "entitlements",
     params(("user_id" = String, Path), ("account_id" = String, Path), ("resource" = String, Path)),
     responses(
-        (status = 200, description = "As it is", body = EntitlementView),
-        (status = 404, description = "The account never had it"),
+        (status = 200, description = "The current state", body = EntitlementView),
+        (status = 404, description = "The account has never owned it"),
     )
 )]
 async fn show(
@@ -264,11 +266,11 @@ async fn show(
     entitlements.get(&holding).await.map(Json).map_err(problem)
 }
 
-/// Everything that was sent about one entitlement, the newest first.
+/// List all changes of one entitlement, newest first.
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}/accounts/{account_id}/entitlements/{resource}/history", tag = "entitlements",
     params(("user_id" = String, Path), ("account_id" = String, Path), ("resource" = String, Path), HistoryQuery),
-    responses((status = 200, description = "What was applied, and what was superseded", body = History))
+    responses((status = 200, description = "Applied and superseded changes", body = History))
 )]
 async fn history(
     State(entitlements): State<Entitlements>,
@@ -278,7 +280,7 @@ async fn history(
 ) -> Result<Json<History>, Problem> {
     caller.require(Right::READ)?;
     let holding = holding(&user, &account, resource)?;
-    let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let before = query.before.unwrap_or(i64::MAX);
     let entries = entitlements.history(&holding, before, limit).await.map_err(problem)?;
     let next = entries.last().filter(|_| entries.len() as u32 == limit).map(|last| last.entry);
@@ -314,51 +316,48 @@ async fn apply(
     caller: &Caller,
     headers: &HeaderMap,
     changes: Vec<Change>,
-) -> Result<Answer, Problem> {
+) -> Result<ApplyResponse, Problem> {
     caller.require(RIGHT)?;
     let key = idempotency_key(headers)?;
     entitlements.apply(caller.name(), key, &changes).await.map_err(problem)
 }
 
-/// The answer to a request with one change.
-fn one(answer: &Answer) -> Result<Response, Problem> {
-    let results = answer.results().map_err(|error| problem(error.into()))?;
+/// Builds the HTTP response to a request with one change.
+fn single(response: &ApplyResponse) -> Result<Response, Problem> {
+    let results = response.results().map_err(|error| problem(error.into()))?;
     let text = results.first().map(ToString::to_string).unwrap_or_default();
-    Ok(json(answer, text))
+    Ok(json(response, text))
 }
 
-fn json(answer: &Answer, text: String) -> Response {
-    let response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
-    answered_before(response, answer.is_replayed())
+fn json(response: &ApplyResponse, text: String) -> Response {
+    let body = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
+    mark_replayed(body, response.is_replayed())
 }
 
 fn ids(user: &str, account: &str) -> Result<(UserId, AccountId), Problem> {
-    let bad = |field: &str| {
-        Problem::new(Code::InvalidArgument)
-            .detail(format!("{field} is not an id of ours: a UUID is expected."))
-    };
+    let bad = |field: &str| Problem::new(Code::InvalidArgument).detail(format!("{field} must be a UUID."));
     Ok((user.parse().map_err(|_| bad("user_id"))?, account.parse().map_err(|_| bad("account_id"))?))
 }
 
-fn time(field: &str, text: &str) -> Result<Timestamp, Problem> {
-    text.parse().map_err(|error: base::NotATime| {
+pub(crate) fn time(field: &str, text: &str) -> Result<Timestamp, Problem> {
+    text.parse().map_err(|error: base::InvalidTime| {
         Problem::new(Code::InvalidArgument).detail(format!("{field} is {error}."))
     })
 }
 
-/// What a caller is told. What happened inside is logged here, once.
+/// Converts an error to the problem that the caller sees. Logs internal causes, which callers do not see.
 pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
         Code::Internal => {
-            tracing::error!(cause = chain(&error), "an entitlement could not be read or changed");
+            tracing::error!(cause = chain(&error), "cannot read or change an entitlement");
             Problem::new(code)
         }
         Code::Unavailable | Code::Timeout => {
             tracing::warn!(
                 outage = "entitlements",
                 cause = chain(&error),
-                "an entitlement could not be read or changed"
+                "cannot read or change an entitlement"
             );
             Problem::new(code)
         }

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-/// The metrics of this process. Clones are the same.
+/// The metrics of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
@@ -26,20 +26,20 @@ impl Metrics {
         let duration = Histogram::new(exponential_buckets(0.000_5, 2.0, 16));
         let this = Self { requests: Family::default(), duration };
         registry.register(
-            "entitlement_requests",
-            "Requests to change entitlements that succeeded: done, or answered as before (replayed)",
+            "playhouse_entitlement_requests",
+            "Requests to change entitlements that succeeded: applied (done), or answered with the recorded response (replayed)",
             this.requests.clone(),
         );
         registry.register_with_unit(
-            "entitlement_request_duration",
-            "Time to change entitlements, the wait for locks included",
+            "playhouse_entitlement_request_duration",
+            "Time to change entitlements, including the wait for locks",
             Unit::Seconds,
             this.duration.clone(),
         );
         this
     }
 
-    pub(crate) fn applied(&self, is_replayed: bool, took: Duration) {
+    pub(crate) fn succeeded(&self, is_replayed: bool, took: Duration) {
         let outcome = if is_replayed { "replayed" } else { "done" };
         self.requests.get_or_create(&RequestLabels { outcome }).inc();
         self.duration.observe(took.as_secs_f64());

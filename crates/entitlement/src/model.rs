@@ -1,4 +1,4 @@
-//! What an entitlement is, and what a change makes of it. Nothing here knows a store.
+//! Entitlements, changes, and the rules by which a change is applied. No I/O.
 
 use account::{AccountId, UserId};
 use base::Timestamp;
@@ -9,10 +9,10 @@ use crate::Error;
 pub(crate) const MAX_RESOURCE: usize = 255;
 /// The longest reference, in characters.
 pub(crate) const MAX_REFERENCE: usize = 255;
-/// The largest quantity of one change. Sums of them do not overflow in a lifetime.
+/// The largest quantity of one change. Their sums cannot overflow in practice.
 pub(crate) const MAX_QUANTITY: i64 = 1_000_000_000_000;
 
-/// What is owned, by whom.
+/// The key of an entitlement: the owner and the resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holding {
     pub user: UserId,
@@ -20,7 +20,7 @@ pub struct Holding {
     pub resource: String,
 }
 
-/// Whether the account has it.
+/// Whether the account owns the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Active,
@@ -36,33 +36,33 @@ impl State {
     }
 }
 
-/// An entitlement as it is.
+/// The current state of an entitlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entitlement {
     pub state: State,
-    /// Counts the changes that were applied, from 1. Each has one event with this number.
+    /// Counts the applied changes, from 1. Each has one event with this number.
     pub version: i64,
-    /// How many, if it is counted. Less than nothing when more was taken back than is known to have been given.
+    /// The quantity, if counted. Negative if more was revoked than the grants that have arrived.
     pub quantity: Option<i64>,
     pub valid_until: Option<Timestamp>,
-    /// The own time of the newest change.
+    /// The `occurred_at` of the newest change.
     pub as_of: Timestamp,
-    /// The own time of the newest change that took all of it back.
+    /// The `occurred_at` of the newest change that revoked everything.
     pub revoked_as_of: Option<Timestamp>,
-    /// The own time of the newest grant since then, which says when it ends.
+    /// The `occurred_at` of the newest grant since then. That grant decides `valid_until`.
     pub granted_as_of: Option<Timestamp>,
-    /// How many entries its history has.
+    /// The number of entries in its history.
     pub entries: i64,
 }
 
-/// Something that happened at a shop, and is to be applied.
+/// A grant or revoke that happened at a shop and is to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub holding: Holding,
     pub action: Action,
-    /// When it happened there: of two changes that arrive in the wrong order, the newer one counts.
+    /// When it happened there. If two changes arrive out of order, the newer one wins.
     pub occurred_at: Timestamp,
-    /// What it is called there, for people who look for it.
+    /// The shop's name for it, so that people can find it.
     pub reference: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub enum Action {
         quantity: Option<i64>,
         valid_until: Option<Timestamp>,
     },
-    /// So many, or all of it.
+    /// Revokes this quantity, or everything.
     Revoke {
         quantity: Option<i64>,
     },
@@ -93,12 +93,12 @@ impl Action {
     }
 }
 
-/// What became of a change.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The entitlement has a new version.
     Applied,
-    /// Something newer was known already: nothing changed, except that the history has it.
+    /// A newer change was already known. Only the history records this one.
     Superseded,
 }
 
@@ -112,33 +112,36 @@ impl Effect {
 }
 
 impl Change {
-    /// Refuses what cannot be meant.
+    /// Validates the change. Fails with [`Error::Invalid`].
     pub fn check(&self, now: Timestamp) -> Result<(), Error> {
         /// How far the clock of a shop may be ahead of ours.
-        const AHEAD: std::time::Duration = std::time::Duration::from_secs(3600);
+        const MAX_AHEAD: std::time::Duration = std::time::Duration::from_secs(3600);
         let refuse = |field, what: String| Err(Error::Invalid { field, what });
         let length = self.holding.resource.chars().count();
         if !(1..=MAX_RESOURCE).contains(&length) {
-            return refuse("resource", format!("has 1 to {MAX_RESOURCE} characters, not {length}"));
+            return refuse("resource", format!("must have 1 to {MAX_RESOURCE} characters, not {length}"));
         }
-        // To MySQL, a name with spaces behind it is the one without them.
+        // MySQL ignores trailing spaces when it compares names.
         if self.holding.resource.trim() != self.holding.resource {
-            return refuse("resource", "has no spaces around it".to_owned());
+            return refuse("resource", "must not begin or end with a space".to_owned());
         }
         let length = self.reference.as_ref().map_or(0, |reference| reference.chars().count());
         if length > MAX_REFERENCE {
-            return refuse("reference", format!("has at most {MAX_REFERENCE} characters, not {length}"));
+            return refuse(
+                "reference",
+                format!("must have at most {MAX_REFERENCE} characters, not {length}"),
+            );
         }
         if let Some(quantity) =
             self.action.quantity().filter(|quantity| !(1..=MAX_QUANTITY).contains(quantity))
         {
-            return refuse("quantity", format!("is 1 to {MAX_QUANTITY}, not {quantity}"));
+            return refuse("quantity", format!("must be 1 to {MAX_QUANTITY}, not {quantity}"));
         }
-        // It would supersede everything that happens until then.
-        if self.occurred_at > now.after(AHEAD) {
+        // A change in the future would supersede all changes until then.
+        if self.occurred_at > now.after(MAX_AHEAD) {
             return refuse(
                 "occurred_at",
-                "lies in the future; send the time at which it happened".to_owned(),
+                "is in the future; send the time at which the change happened".to_owned(),
             );
         }
         match self.action {
@@ -149,10 +152,10 @@ impl Change {
         }
     }
 
-    /// What it makes of the entitlement as it is, if there is one. The history grows by an entry in any case.
+    /// Applies the change to the current state, if there is one. The history grows by one entry in any case.
     ///
-    /// Uncounted: the newest change counts; of two at the same time, the one that revokes. Counted: every change adds or takes
-    /// away, in whatever order they come, unless it is older than one that took back everything.
+    /// Not counted: the newest change wins; of two at the same time, the revoke. Counted: every change adds or subtracts, in any order
+    /// of arrival, unless it is older than a revoke of everything.
     pub fn apply(&self, before: Option<&Entitlement>) -> Result<(Entitlement, Effect), Error> {
         let Some(before) = before else { return Ok((self.first(), Effect::Applied)) };
         let entries = before.entries + 1;
@@ -165,13 +168,13 @@ impl Change {
         }
         let next = match self.action {
             Action::Grant { quantity: Some(more), valid_until } if !is_revoked_since => {
-                self.counted(&self.granted(before, valid_until), counted.unwrap_or_default() + more)
+                self.with_quantity(&self.with_grant(before, valid_until), counted.unwrap_or_default() + more)
             }
             Action::Revoke { quantity: Some(fewer) } if !is_revoked_since => {
-                self.counted(before, counted.unwrap_or_default() - fewer)
+                self.with_quantity(before, counted.unwrap_or_default() - fewer)
             }
             Action::Grant { quantity: None, valid_until } if is_newest => {
-                Entitlement { state: State::Active, quantity: None, ..self.granted(before, valid_until) }
+                Entitlement { state: State::Active, quantity: None, ..self.with_grant(before, valid_until) }
             }
             Action::Revoke { quantity: None }
                 if is_newest || (self.occurred_at == before.as_of && !is_revoked_since) =>
@@ -193,7 +196,7 @@ impl Change {
 
     fn first(&self) -> Entitlement {
         let at = Some(self.occurred_at);
-        let nothing = Entitlement {
+        let empty = Entitlement {
             state: State::Revoked,
             version: 1,
             quantity: None,
@@ -205,15 +208,15 @@ impl Change {
         };
         match self.action {
             Action::Grant { quantity, valid_until } => {
-                Entitlement { state: State::Active, quantity, valid_until, granted_as_of: at, ..nothing }
+                Entitlement { state: State::Active, quantity, valid_until, granted_as_of: at, ..empty }
             }
-            Action::Revoke { quantity: Some(fewer) } => Entitlement { quantity: Some(-fewer), ..nothing },
-            Action::Revoke { quantity: None } => Entitlement { revoked_as_of: at, ..nothing },
+            Action::Revoke { quantity: Some(fewer) } => Entitlement { quantity: Some(-fewer), ..empty },
+            Action::Revoke { quantity: None } => Entitlement { revoked_as_of: at, ..empty },
         }
     }
 
-    /// With the end that the newest grant says; of two at the same time, the later end.
-    fn granted(&self, before: &Entitlement, valid_until: Option<Timestamp>) -> Entitlement {
+    /// Returns the state with the end that the newest grant sets. Of two grants at the same time, the later end wins.
+    fn with_grant(&self, before: &Entitlement, valid_until: Option<Timestamp>) -> Entitlement {
         let valid_until = match before.granted_as_of {
             Some(granted) if granted > self.occurred_at => before.valid_until,
             Some(granted) if granted == self.occurred_at => {
@@ -225,12 +228,12 @@ impl Change {
         Entitlement { valid_until, granted_as_of, ..before.clone() }
     }
 
-    fn counted(&self, before: &Entitlement, quantity: i64) -> Entitlement {
+    fn with_quantity(&self, before: &Entitlement, quantity: i64) -> Entitlement {
         let state = if quantity > 0 { State::Active } else { State::Revoked };
         Entitlement { state, quantity: Some(quantity), ..before.clone() }
     }
 
-    /// Counted or not is settled by the first grant, until all of it is taken back.
+    /// Fails if counted and uncounted changes mix. The first change decides, until everything is revoked.
     fn check_kind(&self, counted: Option<i64>) -> Result<(), Error> {
         match (&self.action, counted) {
             (Action::Grant { quantity: None, .. }, Some(_)) => Err(Error::Counted),
@@ -241,12 +244,12 @@ impl Change {
 }
 
 impl Entitlement {
-    /// Whether the account has it at this time.
+    /// Returns whether the account owns the resource at this time.
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.state == State::Active && self.valid_until.is_none_or(|until| now < until)
     }
 
-    /// How many there are to be had, if it is counted.
+    /// Returns the usable quantity, if counted.
     pub fn balance(&self) -> Option<i64> {
         self.quantity.map(|quantity| quantity.max(0))
     }

@@ -1,40 +1,41 @@
-//! What can be done with entitlements.
+//! The operations on entitlements.
 
 use std::time::Duration;
 
 use account::{AccountId, UserId};
 use base::{Clock, Timestamp};
 use db::{Db, IdempotencyKey, Tx};
-use hierlock::{Locks, Target};
+use hierlock::{LockManager, Target};
 use outbox::Outbox;
 use runtime::batch::Batcher;
 use runtime::telemetry::TraceContext;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, EntitlementView, HistoryEntry};
+use crate::applier::{Applier, IfSuperseded, Request};
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
-use crate::ledger::{IfSuperseded, Ledger, Request};
 use crate::metrics::Metrics;
 use crate::model::{Change, Holding};
+use crate::response::{ApplyResponse, EntitlementView, HistoryEntry};
 use crate::store;
 
-/// How many changes one request may have.
+/// How many changes a request may have.
 pub const MAX_BATCH: usize = 100;
 
-/// How many transactions with the requests of several callers may be under way, and how many requests one has at most.
+/// How many transactions that batch the requests of several callers may run concurrently.
 const LANES: usize = 4;
-const TOGETHER: usize = 32;
-/// How long those wait for their locks: not long, since whoever is in nobody's way waits with the rest.
-const TOGETHER_WAITS: Duration = Duration::from_millis(50);
+/// How many requests share a transaction at most.
+const MAX_GROUP: usize = 32;
+/// How long such a transaction waits for its locks. Short, since a request whose lock is free waits for the others.
+const GROUP_LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The entitlements. Clones are the same.
+/// The entitlements. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Entitlements {
-    ledger: Ledger,
-    /// Requests that arrive together are done together: that costs a fraction. None comes back for those that have to be done
-    /// alone.
-    together: Batcher<Request, Option<Result<Answer, Error>>>,
+    applier: Applier,
+    /// Batches concurrent requests: four round trips per transaction instead of per request (ADR 7). Returns none if the request
+    /// needs its own transaction.
+    batcher: Batcher<Request, Option<Result<ApplyResponse, Error>>>,
     metrics: Metrics,
 }
 
@@ -43,80 +44,81 @@ pub struct Entitlements {
 pub struct NewRequest {
     /// The idempotency key.
     pub key: String,
-    /// Made together or not at all.
+    /// Applied together or not at all.
     pub changes: Vec<Change>,
-    /// The trace that it belongs to.
+    /// The trace of the request.
     pub traceparent: Option<String>,
 }
 
-/// What to list.
+/// Selects entitlements of a list.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
-    /// Only what the account has now.
+    /// Only entitlements that are in force now.
     pub in_force: bool,
-    /// From behind this resource.
+    /// List resources after this one.
     pub after: String,
     pub limit: u32,
 }
 
 impl Entitlements {
-    pub fn new(db: Db, locks: Locks, outbox: Outbox, clock: Clock, metrics: Metrics) -> Self {
-        let ledger = Ledger { db, locks, outbox, clock };
-        let of = ledger.clone();
-        let together = Batcher::new(LANES, TOGETHER, move |requests: Vec<Request>| {
-            let ledger = of.clone();
+    pub fn new(db: Db, locks: LockManager, outbox: Outbox, clock: Clock, metrics: Metrics) -> Self {
+        let applier = Applier { db, locks, outbox, clock };
+        let group_applier = applier.clone();
+        let batcher = Batcher::new(LANES, MAX_GROUP, move |requests: Vec<Request>| {
+            let applier = group_applier.clone();
             async move {
-                match ledger.apply(&requests, TOGETHER_WAITS).await {
-                    Ok(answers) => answers.into_iter().map(Some).collect(),
-                    // One of them was in somebody's way, and nobody knows which. Nothing was done, or may have been: to try again
-                    // under the same key tells.
+                match applier.apply(&requests, GROUP_LOCK_TIMEOUT).await {
+                    Ok(responses) => responses.into_iter().map(Some).collect(),
+                    // Which request caused the failure is unknown, so each gets its own transaction. If the commit succeeded after all,
+                    // its key returns the recorded response.
                     Err(_) => requests.iter().map(|_| None).collect(),
                 }
             }
         });
-        Self { ledger, together, metrics }
+        Self { applier, batcher, metrics }
     }
 
-    /// Applies changes, all or none of them, once per caller and key. A repeated request gets the first answer.
-    pub async fn apply(&self, caller: &str, key: &str, changes: &[Change]) -> Result<Answer, Error> {
+    /// Applies changes, all or none of them, once per caller and key. A repeated request gets the recorded response.
+    pub async fn apply(&self, caller: &str, key: &str, changes: &[Change]) -> Result<ApplyResponse, Error> {
         let request = self.request(caller, key, changes)?;
-        let began = Instant::now();
-        let answer = self.apply_request(request).await?;
-        self.metrics.applied(answer.is_replayed(), began.elapsed());
-        Ok(answer)
+        let start = Instant::now();
+        let response = self.apply_request(request).await?;
+        self.metrics.succeeded(response.is_replayed(), start.elapsed());
+        Ok(response)
     }
 
-    /// Begins a transaction for [`apply_in`](Self::apply_in): it holds the locks that these changes need, and those on `others`, which the
-    /// caller needs for its own work. All locks are taken here, in one order, so two such transactions cannot deadlock.
+    /// Begins a transaction for [`apply_in`](Self::apply_in). It holds the locks of these changes, and those on `others`, which the caller
+    /// needs for its own work. All locks are taken here, in one order, so two such transactions cannot deadlock.
     pub async fn begin(&self, changes: &[Change], others: &[Target<'_>]) -> Result<Tx, Error> {
-        self.ledger.begin(changes.iter(), others, Duration::MAX).await
+        self.applier.begin(changes.iter(), others, Duration::MAX).await
     }
 
-    /// Begins a transaction for [`apply_each_in`](Self::apply_each_in) with the requests of several callers. Waits for its locks until
-    /// `patience` ends, since a request whose lock is free waits with the rest, and then fails: do each request alone.
-    pub async fn begin_shared(&self, changes: &[Change], patience: Duration) -> Result<Tx, Error> {
-        self.ledger.begin(changes.iter(), &[], patience).await
+    /// Begins a transaction for [`apply_each_in`](Self::apply_each_in) with the requests of several callers. Fails if it does not get its
+    /// locks within `lock_timeout`; give each request its own transaction then. Keep the timeout short: a request whose lock is free waits
+    /// for the others.
+    pub async fn begin_shared(&self, changes: &[Change], lock_timeout: Duration) -> Result<Tx, Error> {
+        self.applier.begin(changes.iter(), &[], lock_timeout).await
     }
 
-    /// Applies changes in the caller's transaction: they become true with its commit, or never. As [`apply`](Self::apply) does, it applies
-    /// them once per caller and key, adds to the histories and appends the events; after the commit this process publishes the events and
-    /// counts the request.
+    /// Applies changes in the caller's transaction: they are committed with it or not at all. Like [`apply`](Self::apply), it applies them
+    /// once per caller and key, adds to the histories and appends the events. After the commit this process publishes the events and counts
+    /// the request.
     ///
-    /// The transaction must hold the locks on all that is changed, or on the accounts or users above: [`begin`](Self::begin) takes them.
+    /// The transaction must hold the locks on all changed entitlements, or on their accounts or users: [`begin`](Self::begin) takes them.
     /// Otherwise this fails with [`Error::NotLocked`] and does nothing.
     ///
-    /// After [`Error::Db`] or [`Error::Answer`] drop the transaction, since it may have been written to in part. Any other error adds nothing to it.
-    /// An error that [is a conflict](Error::is_conflict), from here or from the commit, is gone when the whole transaction is repeated:
+    /// After [`Error::Db`] or [`Error::Json`], drop the transaction: it may contain a part of the request. Any other error adds nothing.
+    /// If an error from here or from the commit [is a conflict](Error::is_conflict), retry the whole transaction:
     ///
     /// ```
-    /// # use entitlement::{Answer, Change, Entitlements, Error};
-    /// async fn claim(entitlements: &Entitlements, key: &str, grant: &[Change]) -> Result<Answer, Error> {
-    ///     db::retrying(Error::is_conflict, || async {
+    /// # use entitlement::{ApplyResponse, Change, Entitlements, Error};
+    /// async fn claim(entitlements: &Entitlements, key: &str, grant: &[Change]) -> Result<ApplyResponse, Error> {
+    ///     db::retry_conflicts(Error::is_conflict, || async {
     ///         let mut tx = entitlements.begin(grant, &[]).await?;
     ///         // The caller's own reads and writes come here.
-    ///         let answer = entitlements.apply_in(&mut tx, "drops", key, grant).await?;
+    ///         let response = entitlements.apply_in(&mut tx, "drops", key, grant).await?;
     ///         tx.commit().await?;
-    ///         Ok(answer)
+    ///         Ok(response)
     ///     })
     ///     .await
     /// }
@@ -127,77 +129,77 @@ impl Entitlements {
         caller: &str,
         key: &str,
         changes: &[Change],
-    ) -> Result<Answer, Error> {
+    ) -> Result<ApplyResponse, Error> {
         let request = self.request(caller, key, changes)?;
-        self.apply_all_in(tx, &[request]).await?.pop().unwrap_or(Err(Error::NoAnswer))
+        self.apply_all_in(tx, &[request]).await?.pop().unwrap_or(Err(Error::NoResponse))
     }
 
-    /// Applies several requests in the caller's transaction, with one query for all of them. Each has an answer or an error of its own,
-    /// and sees the effects of those before it. A request that is refused adds nothing to the transaction.
+    /// Applies several requests in the caller's transaction and looks all of them up together. Each has its own response or error and sees
+    /// the effects of those before it. A refused request adds nothing to the transaction.
     ///
-    /// A request with a change that something newer supersedes is refused with [`Error::Superseded`] instead of being recorded as such:
-    /// the caller sends it again with a later time. Locks and errors of all requests are those of [`apply_in`](Self::apply_in).
+    /// If a newer change supersedes a change, its request fails with [`Error::Superseded`] and is not recorded: the caller may retry it
+    /// with a later time. The locks, and errors of the whole call, are as for [`apply_in`](Self::apply_in).
     pub async fn apply_each_in(
         &self,
         tx: &mut Tx,
         caller: &str,
         requests: &[NewRequest],
-    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+    ) -> Result<Vec<Result<ApplyResponse, Error>>, Error> {
         let check = |NewRequest { key, changes, traceparent }: &NewRequest| {
             let request = self.request(caller, key, changes)?;
             let traceparent = traceparent.clone();
             Ok::<_, Error>(Request { traceparent, if_superseded: IfSuperseded::Refuse, ..request })
         };
         let checked: Vec<Result<Request, Error>> = requests.iter().map(check).collect();
-        let sound: Vec<Request> = checked.iter().flatten().cloned().collect();
-        let mut applied = self.apply_all_in(tx, &sound).await?.into_iter();
-        let answer = |checked: Result<Request, Error>| {
-            checked.and_then(|_| applied.next().unwrap_or(Err(Error::NoAnswer)))
+        let valid: Vec<Request> = checked.iter().flatten().cloned().collect();
+        let mut applied = self.apply_all_in(tx, &valid).await?.into_iter();
+        let response = |checked: Result<Request, Error>| {
+            checked.and_then(|_| applied.next().unwrap_or(Err(Error::NoResponse)))
         };
-        Ok(checked.into_iter().map(answer).collect())
+        Ok(checked.into_iter().map(response).collect())
     }
 
     async fn apply_all_in(
         &self,
         tx: &mut Tx,
         requests: &[Request],
-    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+    ) -> Result<Vec<Result<ApplyResponse, Error>>, Error> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let began = Instant::now();
-        let answers = self.ledger.apply_in(tx, requests).await?;
-        let replayed: Vec<bool> = answers.iter().flatten().map(Answer::is_replayed).collect();
+        let start = Instant::now();
+        let responses = self.applier.apply_in(tx, requests).await?;
+        let replayed: Vec<bool> = responses.iter().flatten().map(ApplyResponse::is_replayed).collect();
         let metrics = self.metrics.clone();
         tx.after_commit(move || {
-            replayed.into_iter().for_each(|is_replayed| metrics.applied(is_replayed, began.elapsed()));
+            replayed.into_iter().for_each(|is_replayed| metrics.succeeded(is_replayed, start.elapsed()));
         });
-        Ok(answers)
+        Ok(responses)
     }
 
-    /// Returns how many units of a counted entitlement the account has, in the caller's transaction. None if there is no such entitlement
-    /// or it is not counted. Exact while the transaction holds the lock that [`begin`](Self::begin) takes.
+    /// Returns how many units of a counted entitlement the account has, as the caller's transaction sees it. Returns none if there is no
+    /// such entitlement or it is not counted. Exact while the transaction holds the lock that [`begin`](Self::begin) takes.
     pub async fn balance_in(&self, tx: &mut Tx, holding: &Holding) -> Result<Option<i64>, Error> {
-        // An earlier change of this transaction may wait for the commit.
-        tx.write().await?;
+        // An earlier change of this transaction may still be buffered for the commit.
+        tx.flush().await?;
         Ok(store::get_in(tx, holding).await?.and_then(|found| found.balance()))
     }
 
     pub(crate) const fn db(&self) -> &Db {
-        &self.ledger.db
+        &self.applier.db
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.ledger.clock.now()
+        self.applier.clock.now()
     }
 
-    /// Checks what a caller asks for.
+    /// Validates a request.
     fn request(&self, caller: &str, key: &str, changes: &[Change]) -> Result<Request, Error> {
         if !(1..=MAX_BATCH).contains(&changes.len()) {
-            let what = format!("has 1 to {MAX_BATCH} entries, not {}", changes.len());
+            let what = format!("must have 1 to {MAX_BATCH} entries, not {}", changes.len());
             return Err(Error::Invalid { field: "changes", what });
         }
-        let now = self.ledger.clock.now();
+        let now = self.applier.clock.now();
         changes.iter().try_for_each(|change| change.check(now))?;
         Ok(Request {
             caller: caller.to_owned(),
@@ -208,65 +210,66 @@ impl Entitlements {
         })
     }
 
-    async fn apply_request(&self, request: Request) -> Result<Answer, Error> {
-        // Those with many changes are enough for a transaction of their own.
+    async fn apply_request(&self, request: Request) -> Result<ApplyResponse, Error> {
+        // A request with many changes uses a transaction well on its own.
         if request.changes.len() == 1
-            && let Some(Some(answer)) = self.together.run(request.clone()).await
+            && let Some(Some(response)) = self.batcher.run(request.clone()).await
         {
-            return answer;
+            return response;
         }
         self.apply_alone(request).await
     }
 
-    async fn apply_alone(&self, request: Request) -> Result<Answer, Error> {
+    async fn apply_alone(&self, request: Request) -> Result<ApplyResponse, Error> {
         let request = [request];
-        let applied = db::retrying(Error::is_conflict, || self.ledger.apply(&request, Duration::MAX)).await;
-        applied.map_err(still_running)?.pop().unwrap_or(Err(Error::NoAnswer))
+        let applied =
+            db::retry_conflicts(Error::is_conflict, || self.applier.apply(&request, Duration::MAX)).await;
+        applied.map_err(still_running)?.pop().unwrap_or(Err(Error::NoResponse))
     }
 
-    /// One entitlement.
+    /// Returns an entitlement. Fails with [`Error::NotFound`] if the account has never owned it.
     pub async fn get(&self, holding: &Holding) -> Result<EntitlementView, Error> {
-        let found = self.ledger.db.bounded(async {
-            let mut connection = self.ledger.db.connection().await?;
+        let found = self.applier.db.bounded(async {
+            let mut connection = self.applier.db.connection().await?;
             store::get(&mut connection, holding).await
         });
-        let found = found.await?.ok_or_else(|| Error::Unknown(holding.clone()))?;
-        Ok(EntitlementView::new(holding, &found, self.ledger.clock.now()))
+        let found = found.await?.ok_or_else(|| Error::NotFound(holding.clone()))?;
+        Ok(EntitlementView::new(holding, &found, self.applier.clock.now()))
     }
 
-    /// Those of an account, in the order of their resources.
+    /// Lists the entitlements of an account, by resource.
     pub async fn list(
         &self,
         user: UserId,
         account: AccountId,
         options: &ListOptions,
     ) -> Result<Vec<EntitlementView>, Error> {
-        let now = self.ledger.clock.now();
+        let now = self.applier.clock.now();
         let in_force_at = options.in_force.then_some(now);
-        let found = self.ledger.db.bounded(async {
-            let mut connection = self.ledger.db.connection().await?;
+        let found = self.applier.db.bounded(async {
+            let mut connection = self.applier.db.connection().await?;
             store::list(&mut connection, user, account, &options.after, in_force_at, options.limit).await
         });
         let found = found.await?;
         Ok(found.iter().map(|(holding, found)| EntitlementView::new(holding, found, now)).collect())
     }
 
-    /// All that happened to an entitlement, the newest first, from before an entry.
+    /// Lists the entries of an entitlement's history with a smaller number than `before`, newest first.
     pub async fn history(
         &self,
         holding: &Holding,
         before: i64,
         limit: u32,
     ) -> Result<Vec<HistoryEntry>, Error> {
-        let found = self.ledger.db.bounded(async {
-            let mut connection = self.ledger.db.connection().await?;
+        let found = self.applier.db.bounded(async {
+            let mut connection = self.applier.db.connection().await?;
             store::history(&mut connection, holding, before, limit).await
         });
         Ok(found.await?.into_iter().map(HistoryEntry::new).collect())
     }
 }
 
-/// Turns a conflict that outlasted all attempts, or a wait that was too long, into the error that callers see.
+/// Converts a conflict that outlasted all attempts, or a lock timeout, into [`Error::StillRunning`].
 fn still_running(error: Error) -> Error {
     match error {
         Error::Db(error @ (db::Error::Busy(_) | db::Error::Duplicate(_))) => {

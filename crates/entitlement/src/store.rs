@@ -1,7 +1,7 @@
-//! The tables: the entitlements as they are, and the history of each.
+//! SQL of the current entitlements and their histories.
 
-mod find;
-mod know;
+mod lookup;
+mod search;
 
 use account::{AccountId, UserId};
 use base::Timestamp;
@@ -9,24 +9,26 @@ use base::id::Uuid;
 use bus::EventId;
 use db::{Conn, Error, Tx, Value};
 
-pub(crate) use self::know::{KnownHolding, know};
+pub(crate) use self::lookup::{HoldingLookup, look_up};
+pub(crate) use self::search::{FoundRecord, HistoryCursor, HistoryFilter, list_of_user, search};
 use crate::model::{Action, Change, Effect, Entitlement, Holding, State};
 
-pub(crate) use self::find::{Found, Place, Which, list_of_user, search};
-
-const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
+const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, \
+    granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource = ?";
 const SAVE: &str = "REPLACE INTO entitlements \
     (user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries)";
 const ADD_HISTORY: &str = "INSERT INTO entitlement_history (user_id, account_id, resource, entry, action, effect, change_quantity, \
     change_valid_until, occurred_at, recorded_at, caller, reference, version, state, quantity, event_id)";
-const LIST: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
+const LIST: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, \
+    granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource > ? ORDER BY resource LIMIT ?";
-/// Those in force only, at a time.
-const LIST_IN_FORCE: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
+const LIST_IN_FORCE: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, \
+    granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource > ? AND state = 0 \
     AND (valid_until IS NULL OR valid_until > ?) ORDER BY resource LIMIT ?";
-const ACTIVE_OF_USER: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
+const ACTIVE_OF_USER: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, \
+    granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND state = 0";
 const HISTORY: &str = "SELECT entry, action, effect, change_quantity, change_valid_until, occurred_at, recorded_at, caller, reference, \
     version, state, quantity, event_id FROM entitlement_history \
@@ -66,9 +68,10 @@ db::row! {
     }
 }
 
-/// An entry of the history: a change and what became of it.
+/// A record of the history: a change and its effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct HistoryRecord {
+    /// Counts the records of the entitlement, from 1.
     pub(crate) entry: i64,
     pub(crate) action: Action,
     pub(crate) effect: Effect,
@@ -76,25 +79,26 @@ pub(crate) struct Entry {
     pub(crate) recorded_at: Timestamp,
     pub(crate) caller: String,
     pub(crate) reference: Option<String>,
-    /// Of the entitlement after it.
+    /// The version of the entitlement after the change. The state and the quantity are of that version, too.
     pub(crate) version: i64,
     pub(crate) state: State,
     pub(crate) quantity: Option<i64>,
     pub(crate) event: Option<EventId>,
 }
 
-/// A change that was decided on.
+/// A change with its effect and the entitlement after it.
 #[derive(Clone, Debug)]
-pub(crate) struct Decided {
+pub(crate) struct DecidedChange {
     pub(crate) change: Change,
     pub(crate) after: Entitlement,
     pub(crate) effect: Effect,
+    /// The event, if the change is applied.
     pub(crate) event: Option<EventId>,
-    /// Whether all events of the entitlement were published before this transaction.
-    pub(crate) is_told: bool,
+    /// Whether all earlier events of the entitlement are known to be published.
+    pub(crate) all_published: bool,
 }
 
-/// Writes entitlements as they are now, when the transaction is committed. The caller has locked them.
+/// Writes entitlements at the commit of the transaction, which must hold their locks.
 pub(crate) fn save<'a>(tx: &mut Tx, rows: impl IntoIterator<Item = (&'a Holding, &'a Entitlement)>) {
     let row = |(holding, entitlement): (&'a Holding, &'a Entitlement)| {
         [
@@ -114,18 +118,18 @@ pub(crate) fn save<'a>(tx: &mut Tx, rows: impl IntoIterator<Item = (&'a Holding,
     tx.insert_at_commit(SAVE, rows.into_iter().map(row));
 }
 
-/// Adds to the histories, each change with its caller, when the transaction is committed.
+/// Adds changes and their callers to the histories, at the commit of the transaction.
 pub(crate) fn add_history<'a>(
     tx: &mut Tx,
-    decided: impl IntoIterator<Item = (&'a Decided, &'a str)>,
+    decided: impl IntoIterator<Item = (&'a DecidedChange, &'a str)>,
     now: Timestamp,
 ) {
     let rows = decided.into_iter().map(|(decided, caller)| history_row(decided, caller, now));
     tx.insert_at_commit(ADD_HISTORY, rows);
 }
 
-fn history_row<'a>(decided: &'a Decided, caller: &'a str, now: Timestamp) -> [Value<'a>; 16] {
-    let Decided { change, after, effect, event, .. } = decided;
+fn history_row<'a>(decided: &'a DecidedChange, caller: &'a str, now: Timestamp) -> [Value<'a>; 16] {
+    let DecidedChange { change, after, effect, event, .. } = decided;
     let (action, valid_until) = match change.action {
         Action::Grant { valid_until, .. } => (GRANT, valid_until),
         Action::Revoke { .. } => (REVOKE, None),
@@ -150,7 +154,7 @@ fn history_row<'a>(decided: &'a Decided, caller: &'a str, now: Timestamp) -> [Va
     ]
 }
 
-/// One entitlement.
+/// Reads an entitlement.
 pub(crate) async fn get(connection: &mut Conn, holding: &Holding) -> Result<Option<Entitlement>, Error> {
     let row: Option<EntitlementRow> = db::on!(connection, raw => {
         sqlx::query_as(GET)
@@ -163,7 +167,7 @@ pub(crate) async fn get(connection: &mut Conn, holding: &Holding) -> Result<Opti
     Ok(row.map(|row| read(row).1))
 }
 
-/// One entitlement as a transaction sees it.
+/// Reads an entitlement in a transaction.
 pub(crate) async fn get_in(tx: &mut Tx, holding: &Holding) -> Result<Option<Entitlement>, Error> {
     let row: Option<EntitlementRow> = db::on!(tx, connection => {
         sqlx::query_as(GET)
@@ -176,7 +180,7 @@ pub(crate) async fn get_in(tx: &mut Tx, holding: &Holding) -> Result<Option<Enti
     Ok(row.map(|row| read(row).1))
 }
 
-/// Those of an account, in the order of their resources.
+/// Lists the entitlements of an account whose resource sorts after `after`, by resource. With `in_force_at`, only those in force then.
 pub(crate) async fn list(
     connection: &mut Conn,
     user: UserId,
@@ -197,7 +201,7 @@ pub(crate) async fn list(
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// All that a user has.
+/// Reads all active entitlements of a user.
 pub(crate) async fn active_of_user(tx: &mut Tx, user: UserId) -> Result<Vec<(Holding, Entitlement)>, Error> {
     let rows: Vec<EntitlementRow> = db::on!(tx, connection => {
         sqlx::query_as(ACTIVE_OF_USER).bind(bytes(user.as_uuid())).fetch_all(connection).await?
@@ -205,13 +209,13 @@ pub(crate) async fn active_of_user(tx: &mut Tx, user: UserId) -> Result<Vec<(Hol
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// The history of one, the newest first, from before an entry.
+/// Reads the records of an entitlement with a smaller number than `before`, newest first.
 pub(crate) async fn history(
     connection: &mut Conn,
     holding: &Holding,
     before: i64,
     limit: u32,
-) -> Result<Vec<Entry>, Error> {
+) -> Result<Vec<HistoryRecord>, Error> {
     let rows: Vec<HistoryRow> = db::on!(connection, raw => {
         sqlx::query_as(HISTORY)
             .bind(bytes(holding.user.as_uuid()))
@@ -222,7 +226,7 @@ pub(crate) async fn history(
             .fetch_all(raw)
             .await?
     });
-    Ok(rows.into_iter().map(read_entry).collect())
+    Ok(rows.into_iter().map(read_record).collect())
 }
 
 fn read(row: EntitlementRow) -> (Holding, Entitlement) {
@@ -244,9 +248,9 @@ fn read(row: EntitlementRow) -> (Holding, Entitlement) {
     (holding, entitlement)
 }
 
-fn read_entry(row: HistoryRow) -> Entry {
+fn read_record(row: HistoryRow) -> HistoryRecord {
     let valid_until = row.change_valid_until.map(Timestamp::from_millis);
-    Entry {
+    HistoryRecord {
         entry: row.entry,
         action: match row.action {
             GRANT => Action::Grant { quantity: row.change_quantity, valid_until },
@@ -264,7 +268,7 @@ fn read_entry(row: HistoryRow) -> Entry {
     }
 }
 
-/// The numbers that stand for words in the tables.
+// Numbers in the tables.
 const ACTIVE: i32 = 0;
 const REVOKED: i32 = 1;
 const GRANT: i32 = 0;

@@ -1,35 +1,36 @@
-//! The wiring of entitlements.
+//! Wires entitlements into the process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use account::Accounts;
 use bus::EventKind;
-use config::Reader;
 use db::{Db, Migrations};
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
 use outbox::Outbox;
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Loop, OpenError, Opened, OperatorRoute, Role, Service, Settings};
+use screens::{Figure, Step, Subject};
+use service::{
+    Context, Loop, OpenError, OperatorRoute, Provided, Role, Screen, Service, ServiceApiConfig, ServiceParts,
+    StatusError,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
-use crate::{Api, Entitlements, MIGRATIONS, Metrics, RevokeOnErase, events, operator, routes};
+use crate::console::EntitlementConsole;
+use crate::{Api, Entitlements, MIGRATIONS, Metrics, RevokeOnErase, admin, console, events, routes, steps};
 
-/// To grant and revoke.
+/// The right to grant and revoke.
 pub const RIGHT: Right = Right::new("entitlements");
 
-/// How often answers that need not be kept any longer are removed.
-const FORGET_EVERY: Duration = Duration::from_secs(60);
+/// How often expired idempotency keys are deleted.
+const CLEAN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Entitlements as a service. Provides [`Entitlements`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
-
-#[derive(Clone, Copy)]
-struct IdempotencyRetention(Duration);
 
 impl Service for Wiring {
     fn name(&self) -> &'static str {
@@ -52,48 +53,68 @@ impl Service for Wiring {
         Some(Api::openapi())
     }
 
-    fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
-        let allowed = Duration::from_secs(60)..=Duration::from_secs(365 * 86_400);
-        let retention = reader.get_within("entitlement.idempotency_retention", allowed);
-        settings.put(IdempotencyRetention(retention));
-    }
-
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        operator::operator_routes()
+        admin::operator_routes()
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        steps::figures()
+    }
+
+    fn steps<'a>(
+        &'a self,
+        provided: &'a Provided,
+        subject: &'a Subject,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async move {
+            match provided.find::<EntitlementConsole>() {
+                Some(open) => steps::steps(&open.entitlements, &open.accounts, subject, limit).await,
+                None => Ok(Vec::new()),
+            }
+        }
+        .boxed()
+    }
+
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         async { open(context) }.boxed_local()
     }
 }
 
-fn open(context: &Context) -> Result<Opened, OpenError> {
+fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let (stores, clock) = (&context.stores, &context.clock);
     let outbox: Outbox = context.get()?;
     let accounts: Accounts = context.get()?;
     accounts.on_erase(Arc::new(RevokeOnErase::new(outbox.clone(), clock.clone())));
     let metrics = context.metrics.register(Metrics::new);
     let entitlements =
-        Entitlements::new(stores.db.clone(), stores.locks.clone(), outbox, clock.clone(), metrics);
+        Entitlements::new(stores.db.clone(), stores.locks.clone(), outbox.clone(), clock.clone(), metrics);
     context.provide(entitlements.clone())?;
-    let mut opened = Opened { service_api: routes(entitlements), ..Opened::default() };
-    // Both write keys, and one of them may run without the other.
+    let console =
+        EntitlementConsole { entitlements: entitlements.clone(), accounts: accounts.clone(), outbox };
+    accounts.add_player_data(Arc::new(console.clone()));
+    context.provide(console)?;
+    let mut parts = ServiceParts { service_api: routes(entitlements), ..ServiceParts::default() };
+    // Both roles write keys, and each may run without the other.
     let roles = &context.settings.roles;
     if roles.contains(Role::Gateway) || roles.contains(Role::ServiceApi) {
-        let state = (stores.db.clone(), *context.settings.get());
-        opened.loops.push(Loop::new(
-            "idempotency-keeper",
-            state,
-            |(db, IdempotencyRetention(retention)), drain| forget_keys(db, retention, drain),
-        ));
+        let ServiceApiConfig { idempotency_retention } = *context.settings.get();
+        let state = (stores.db.clone(), idempotency_retention);
+        parts.loops.push(Loop::new("idempotency-cleaner", state, |(db, retention), drain| {
+            clean_keys(db, retention, drain)
+        }));
     }
-    Ok(opened)
+    Ok(parts)
 }
 
-async fn forget_keys(db: Db, retention: Duration, drain: Drain) -> Result<(), LoopError> {
+async fn clean_keys(db: Db, retention: Duration, drain: Drain) -> Result<(), LoopError> {
     loop {
-        while db.forget_idempotency_keys(retention).await? > 0 && !drain.is_requested() {}
-        if !drain.sleep(FORGET_EVERY).await {
+        while db.delete_old_idempotency_keys(retention).await? > 0 && !drain.is_requested() {}
+        if !drain.sleep(CLEAN_INTERVAL).await {
             return Ok(());
         }
     }

@@ -1,4 +1,4 @@
-//! All of it together.
+//! The assembled game.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use base::Clock;
 use base::id::ProcessId;
 use matchmaking::engine::{EngineConfig, Profile, Tick};
 use matchmaking::model::{Filter, Pool, SearchFields, TicketId};
-use matchmaking::store::{Coordination, Redises, Rules};
+use matchmaking::store::{Coordination, RedisServers, Rules};
 use matchmaking::{Engine, Error, Frontend, FrontendConfig, Metrics, Store};
 use prometheus_client::registry::Registry;
 use redis_store::RedisStore;
@@ -22,19 +22,19 @@ pub struct Game {
 }
 
 impl Game {
-    /// The two kinds of matches, which are also the tags by which players ask for them.
+    /// The two kinds of matches. They are also the tags of the tickets.
     pub const DUEL: &'static str = "duel";
     pub const TWO_VS_TWO: &'static str = "2v2";
 
-    /// The clock is a parameter, so that tests need not wait.
+    /// Creates a game. The clock is a parameter, so that tests need not wait.
     pub fn new(clock: &Clock, servers: u16) -> Self {
-        // 1. Where tickets are kept.
+        // 1. The store of tickets.
         let metrics = Metrics::new(&mut Registry::default());
         let store =
-            Store::new(&RedisStore::Memory, Redises::default(), rules(), clock.clone(), metrics.clone());
-        // 2. What players use.
+            Store::new(&RedisStore::Memory, RedisServers::default(), rules(), clock.clone(), metrics.clone());
+        // 2. The frontend, which players use.
         let frontend = Frontend::new(store.clone(), limits(), clock.clone(), metrics.clone());
-        // 3. Which matches there are.
+        // 3. The profiles, which define the matches.
         let fleet = Arc::new(Fleet::new("games.example.com", servers));
         let profile = |name: &str, players_per_team, window| Profile {
             name: name.into(),
@@ -46,29 +46,29 @@ impl Game {
             assigner: fleet.clone(),
         };
         let profiles = vec![profile(Self::DUEL, 1, 100.0), profile(Self::TWO_VS_TWO, 2, 200.0)];
-        // 4. What makes them. A server runs it with `Engine::run` and `Engine::listen`; here somebody calls `Engine::tick`.
+        // 4. The engine, which makes matches. A server calls `Engine::run` and `Engine::listen`; this example calls `Engine::tick`.
         let id = ProcessId::generate();
         let engine = Engine::new(id, store, profiles, pace(), clock.clone(), metrics);
         Self { frontend, engine: engine.with_evaluator(Arc::new(LongestWaiting)) }
     }
 
-    /// A player of this skill wants a match of one of these kinds.
+    /// Creates a ticket for a player of this skill who wants a match of one of these kinds.
     pub async fn join(&self, skill: f64, kinds: &[&str]) -> Result<TicketId, Error> {
         let fields = SearchFields {
             doubles: [(SkillTeams::FIELD.to_owned(), skill)].into(),
             tags: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
             ..SearchFields::default()
         };
-        self.frontend.create_with(fields).await
+        self.frontend.create_from_fields(fields).await
     }
 
-    /// Where a player is to go, once there is a match.
+    /// Returns the player's server, or `None` while there is no match.
     pub async fn server(&self, ticket: &TicketId) -> Result<Option<String>, Error> {
         let ticket = self.frontend.get(ticket.as_str()).await?;
         Ok(ticket.assignment.as_option().map(|assignment| assignment.connection.clone()))
     }
 
-    /// Makes the matches that can be made now.
+    /// Makes the matches that are possible now.
     pub async fn tick(&self) -> Result<Tick, Error> {
         self.engine.tick().await
     }

@@ -1,27 +1,25 @@
-//! How to make matches by rules of your own, in Rust and in your own process.
+//! An example of a program that makes matches by its own rules, in Rust and in its own process.
 //!
 //! ```text
 //! cargo run -p example-match-function
 //! ```
 //!
-//! There are three things to bring, each a trait with one method that matters:
+//! You implement three traits, each with one main method:
 //!
-//! 1. A **match function** ([`SkillTeams`]) is given the tickets of its profile's pools, oldest first, and proposes matches. It
-//!    may look at a ticket's fields and at how long it has waited. It need not take turns with others, nor remember anything:
-//!    tickets that are in no match come again in the next tick.
-//! 2. An **evaluator** ([`LongestWaiting`]) chooses where two proposals want the same ticket. There is a default (the higher
-//!    score, then the older ticket), so most games need none.
-//! 3. An **assigner** ([`Fleet`]) finds a server for each match. What it leaves out is not made; its players go on waiting.
+//! 1. A **match function** ([`SkillTeams`]) gets the tickets of its profile's pools, oldest first, and proposes matches. It can
+//!    use a ticket's fields and age. It needs no state: unmatched tickets come again in the next tick.
+//! 2. An **evaluator** ([`LongestWaiting`]) decides between proposals that contain the same ticket. The default prefers the
+//!    higher score, then the older ticket, so most games need no evaluator.
+//! 3. An **assigner** ([`Fleet`]) finds a server for each match. Matches that it omits are not made; their players keep waiting.
 //!
-//! A **profile** ties them together: whose tickets (pools, made of filters), which match function, which assigner. An engine
-//! has any number of profiles.
+//! A **profile** combines pools (made of filters), a match function and an assigner. An engine has any number of profiles.
 //!
-//! Each plugin has a deadline. One that fails, panics or takes too long costs nobody a ticket: what it had in hand is fetched
-//! again in the next tick, and the failure is counted under its profile's name. Work that keeps a processor busy for long
-//! belongs in `tokio::task::spawn_blocking`, as everywhere in asynchronous code.
+//! Each plugin has a deadline. If a plugin fails, panics or takes too long, no ticket is lost: its tickets are fetched again in
+//! the next tick, and the failure is counted under its profile's name. Long computations belong in
+//! `tokio::task::spawn_blocking`, as everywhere in asynchronous code.
 //!
-//! [`Game`] puts it all together over tickets in memory. To let several processes work on the same tickets, give `Store::new`
-//! a Redis instead of `RedisStore::Memory`; nothing else changes.
+//! [`Game`] assembles everything with tickets in memory. To let several processes share the tickets, pass a Redis to
+//! `Store::new` instead of `RedisStore::Memory`; nothing else changes.
 
 mod fleet;
 mod game;

@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 
 use futures::FutureExt;
-use matchmaking::engine::{Answer, Evaluator};
+use matchmaking::engine::{Evaluator, PluginFuture};
 use matchmaking::model::{Match, MatchId};
 
-/// Prefers the match of whoever has waited longest, however good another would be.
+/// Prefers the match with the longest waiting player, regardless of the scores.
 #[derive(Clone, Copy, Debug)]
 pub struct LongestWaiting;
 
 impl Evaluator for LongestWaiting {
-    fn evaluate<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<MatchId>> {
+    fn evaluate<'a>(&'a self, matches: &'a [Match]) -> PluginFuture<'a, Vec<MatchId>> {
         let mut matches: Vec<&Match> = matches.iter().collect();
         matches.sort_by_key(|made| made.tickets.iter().map(|ticket| ticket.created).min());
         let mut taken = HashSet::new();

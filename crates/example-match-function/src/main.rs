@@ -1,6 +1,6 @@
-//! Lets some players find matches, and prints which.
+//! Matches some players and prints the result.
 
-#![expect(clippy::print_stdout, reason = "that is what an example is for")]
+#![expect(clippy::print_stdout, reason = "the output of the example")]
 
 use std::time::Duration;
 

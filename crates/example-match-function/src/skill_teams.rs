@@ -4,29 +4,29 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use matchmaking::engine::{Answer, MatchFunction, Pools};
+use matchmaking::engine::{MatchFunction, PluginFuture, Pools};
 use matchmaking::model::{Moment, Proposal, Ticket};
 
-/// Teams of players of similar skill. Who waits is less and less choosy.
+/// Makes teams of players with similar skill. The accepted difference grows with the waiting time.
 #[derive(Clone, Copy, Debug)]
 pub struct SkillTeams {
     pub teams: usize,
     pub players_per_team: usize,
-    /// How far apart the skills of two players may be at first, and by how much more after each second.
+    /// The accepted difference of skill at first, and its growth per second.
     pub window: f64,
     pub window_per_second: f64,
 }
 
 impl SkillTeams {
-    /// The number of the ticket by which it goes.
+    /// The ticket field with the skill.
     pub const FIELD: &'static str = "skill";
 
-    /// How far from this player's skill another's may be.
+    /// Returns the difference of skill that this player accepts.
     fn window(&self, ticket: &Ticket, now: Moment) -> f64 {
         self.window + self.window_per_second * ticket.created.age(now).as_secs_f64()
     }
 
-    /// The match around one player: those who are closest, if there are enough whom it suits, both ways.
+    /// Returns a match of the player with the closest others, if enough of them accept each other. Also returns the largest difference.
     fn around(
         &self,
         player: &Arc<Ticket>,
@@ -48,7 +48,7 @@ impl SkillTeams {
         Some((self.line_up(players), farthest))
     }
 
-    /// Team by team: dealt out from the best to the worst and back, so that the teams are even.
+    /// Orders the players team by team. They are dealt in snake order by skill, so that the teams are balanced.
     fn line_up(&self, mut players: Vec<Arc<Ticket>>) -> Vec<Arc<Ticket>> {
         players.sort_by(|a, b| skill(b).unwrap_or_default().total_cmp(&skill(a).unwrap_or_default()));
         let mut teams = vec![Vec::new(); self.teams];
@@ -69,11 +69,11 @@ impl MatchFunction for SkillTeams {
         "skill-teams"
     }
 
-    fn make_matches<'a>(&'a self, pools: &'a Pools) -> Answer<'a, Vec<Proposal>> {
+    fn make_matches<'a>(&'a self, pools: &'a Pools) -> PluginFuture<'a, Vec<Proposal>> {
         let mut proposals = Vec::new();
         for (_, tickets) in &pools.pools {
             let mut free = tickets.clone();
-            // The longest waiting choose first.
+            // The longest waiting players are matched first.
             for player in tickets {
                 if !free.iter().any(|ticket| ticket.id == player.id) {
                     continue;
@@ -81,7 +81,7 @@ impl MatchFunction for SkillTeams {
                 if let Some((players, farthest)) = self.around(player, &free, pools.now) {
                     let taken: HashSet<_> = players.iter().map(|ticket| ticket.id.clone()).collect();
                     free.retain(|ticket| !taken.contains(&ticket.id));
-                    // The closer, the better.
+                    // Closer matches have a higher score.
                     proposals.push(Proposal { tickets: players, score: -farthest });
                 }
             }

@@ -1,4 +1,4 @@
-//! The example does what it says.
+//! Tests of the example.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn game(servers: u16) -> (Game, Clock) {
 }
 
 #[tokio::test]
-async fn equals_play_at_once_and_others_when_they_have_waited() {
+async fn similar_players_match_at_once_and_others_after_waiting() {
     let (game, clock) = game(10);
     let near =
         [game.join(1500.0, &[Game::DUEL]).await.unwrap(), game.join(1600.0, &[Game::DUEL]).await.unwrap()];
@@ -32,14 +32,14 @@ async fn equals_play_at_once_and_others_when_they_have_waited() {
 }
 
 #[tokio::test]
-async fn whoever_waits_longest_gets_the_player_whom_two_matches_want() {
+async fn longest_waiting_player_wins_a_contested_ticket() {
     let (game, _) = game(10);
     let first = game.join(1500.0, &[Game::TWO_VS_TWO]).await.unwrap();
     let mut others = Vec::new();
     for kinds in [&[Game::TWO_VS_TWO] as &[&str], &[Game::TWO_VS_TWO], &[Game::TWO_VS_TWO, Game::DUEL]] {
         others.push(game.join(1580.0, kinds).await.unwrap());
     }
-    // A closer match, but the other player of it came last.
+    // A closer match, but its other player joined last.
     let last = game.join(1580.0, &[Game::DUEL]).await.unwrap();
     assert_eq!(game.tick().await.unwrap().assigned, 4);
     assert!(game.server(&first).await.unwrap().is_some());
@@ -58,7 +58,7 @@ async fn players_wait_while_no_server_is_free() {
 }
 
 #[tokio::test]
-async fn teams_are_even_and_strangers_to_skill_stay_out() {
+async fn teams_are_balanced_and_tickets_without_skill_are_left_out() {
     let ticket = |skill: f64| {
         let mut ticket = Ticket { id: TicketId::generate(Moment::default()), ..Ticket::default() };
         ticket.fields.doubles.insert(SkillTeams::FIELD.to_owned(), skill);

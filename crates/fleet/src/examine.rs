@@ -1,20 +1,20 @@
-//! What `doctor` finds without a running process to ask.
+//! The check of `doctor` when no process answers.
 
 use base::Timestamp;
 use base::finding::Finding;
 use db::Db;
 use service::Roles;
 
-use crate::model::{ProcessState, ProcessView, judge};
+use crate::model::{ProcessState, ProcessView, check_processes};
 use crate::store;
 
-/// Reads who runs, straight from the database. None if that cannot be read: then other checks say why.
+/// Reads the running processes directly from the database. Returns none if the database cannot be read: other checks report why.
 pub async fn examine(config: &db::Config, expected: &Roles) -> Option<(Vec<ProcessView>, Vec<Finding>)> {
-    let db = Db::open_to_read(config).await.ok()?;
+    let db = Db::open_read_only(config).await.ok()?;
     let read = store::read(&db).await.ok();
     db.close().await;
     let (processes, now): (Vec<ProcessView>, Timestamp) = read?;
-    let findings = judge(&processes, expected, now);
+    let findings = check_processes(&processes, expected, now);
     let running = processes.into_iter().filter(|process| process.state(now) == ProcessState::Running);
     Some((running.collect(), findings))
 }

@@ -1,4 +1,4 @@
-//! The row of this process: written at the start, renewed by heartbeats, removed at the end.
+//! The row of this process: inserted at the start, renewed by heartbeats, removed at the stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::store::{self, Row};
 
-/// How long a process that is gone is shown.
-const SHOWN: Duration = Duration::from_secs(3600);
+/// How long the row of a process that is gone is kept.
+const GONE_RETENTION: Duration = Duration::from_secs(3600);
 
 /// The row of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
@@ -30,17 +30,17 @@ impl Registration {
         Self(Arc::new(Inner { db, row, started: Instant::now() }))
     }
 
-    /// Renews the row, and removes those of processes that have long been gone.
+    /// Renews the row, and removes the rows of processes that have been gone for an hour.
     pub async fn tick(&self) -> Result<(), Error> {
         let Inner { db, row, started } = &*self.0;
         store::renew(db, row, started.elapsed()).await?;
         match db.dialect() {
             Dialect::Sqlite => store::remove_others(db, row.id).await,
-            Dialect::MySql => store::forget(db, row.id, SHOWN).await,
+            Dialect::MySql => store::remove_silent(db, row.id, GONE_RETENTION).await,
         }
     }
 
-    /// Sends heartbeats until told to stop, then removes the row.
+    /// Sends heartbeats until the process stops, then removes the row.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         loop {
             self.tick().await?;
@@ -49,7 +49,10 @@ impl Registration {
             }
         }
         if let Err(error) = store::remove(&self.0.db, self.0.row.id).await {
-            tracing::warn!(cause = chain(&error), "this process is shown as gone, though it stopped cleanly");
+            tracing::warn!(
+                cause = chain(&error),
+                "cannot remove the row of this process; it is shown as gone although it stopped cleanly"
+            );
         }
         Ok(())
     }

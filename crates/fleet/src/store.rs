@@ -1,4 +1,7 @@
-//! The table of processes.
+//! The table of processes. The other tables have their own modules.
+
+pub(crate) mod findings;
+pub(crate) mod samples;
 
 use std::time::Duration;
 
@@ -9,8 +12,9 @@ use sqlx::AssertSqlSafe;
 
 use crate::model::ProcessView;
 
-const READ: &str = "SELECT process_id, version, roles, admin, heartbeat, started_at, seen_at FROM fleet_processes ORDER BY started_at, process_id";
-const THERE: &str = "SELECT COUNT(*) FROM fleet_processes WHERE process_id = ?";
+const READ: &str = "SELECT process_id, version, roles, admin, heartbeat, started_at, seen_at \
+    FROM fleet_processes ORDER BY started_at, process_id";
+const COUNT: &str = "SELECT COUNT(*) FROM fleet_processes WHERE process_id = ?";
 const REMOVE: &str = "DELETE FROM fleet_processes WHERE process_id = ?";
 const REMOVE_OTHERS: &str = "DELETE FROM fleet_processes WHERE process_id <> ?";
 
@@ -26,7 +30,7 @@ db::row! {
     }
 }
 
-/// A process that is to be seen.
+/// The data that a process inserts about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) id: ProcessId,
@@ -36,18 +40,18 @@ pub(crate) struct Row {
     pub(crate) heartbeat: Duration,
 }
 
-/// All processes that have a row, and the store's clock.
+/// Reads all processes that have a row, and the time of the database.
 pub(crate) async fn read(db: &Db) -> Result<(Vec<ProcessView>, Timestamp), Error> {
-    let reading = async {
+    let read = async {
         let mut connection = db.connection().await?;
         let rows: Vec<ProcessRow> = db::on!(connection, raw => sqlx::query_as(READ).fetch_all(raw).await?);
         Ok::<_, Error>(rows)
     };
-    let rows = db.bounded(reading).await?;
-    Ok((rows.into_iter().map(process).collect(), db.now().await?))
+    let rows = db.bounded(read).await?;
+    Ok((rows.into_iter().map(from_row).collect(), db.now().await?))
 }
 
-/// Renews the row, and writes it if there is none. It began so long ago.
+/// Renews the row of a process that started `age` ago. Inserts it if there is none.
 pub(crate) async fn renew(db: &Db, row: &Row, age: Duration) -> Result<(), Error> {
     let now = db.dialect().now();
     let renew = format!("UPDATE fleet_processes SET seen_at = {now} WHERE process_id = ?");
@@ -56,12 +60,12 @@ pub(crate) async fn renew(db: &Db, row: &Row, age: Duration) -> Result<(), Error
          VALUES (?, ?, ?, ?, ?, {now} - ?, {now})"
     );
     let id = &row.id.as_uuid().as_bytes()[..];
-    let renewing = async {
+    let transaction = async {
         let mut tx = db.begin().await?;
-        // MySQL counts what it changed, and a second renewal within a millisecond changes nothing: so look.
-        let there: i64 =
-            db::on!(tx, connection => sqlx::query_scalar(THERE).bind(id).fetch_one(connection).await?);
-        if there > 0 {
+        // Not by the affected rows of the update: MySQL reports 0 for a second renewal within a millisecond.
+        let count: i64 =
+            db::on!(tx, connection => sqlx::query_scalar(COUNT).bind(id).fetch_one(connection).await?);
+        if count > 0 {
             db::on!(tx, connection => {
                 sqlx::query(AssertSqlSafe(renew)).bind(id).execute(connection).await?;
             });
@@ -80,37 +84,37 @@ pub(crate) async fn renew(db: &Db, row: &Row, age: Duration) -> Result<(), Error
         }
         tx.commit().await
     };
-    db.bounded(renewing).await
+    db.bounded(transaction).await
 }
 
-/// Removes a process that stops.
+/// Removes the row of a process that stops.
 pub(crate) async fn remove(db: &Db, id: ProcessId) -> Result<(), Error> {
     execute(db, REMOVE.to_owned(), id).await
 }
 
-/// Removes all others: an embedded store serves one process, so they are gone.
+/// Removes the rows of all other processes. An embedded store serves one process, so the others are gone.
 pub(crate) async fn remove_others(db: &Db, id: ProcessId) -> Result<(), Error> {
     execute(db, REMOVE_OTHERS.to_owned(), id).await
 }
 
-/// Removes other processes that have not been seen for so long.
-pub(crate) async fn forget(db: &Db, id: ProcessId, silent: Duration) -> Result<(), Error> {
+/// Removes the rows of other processes that have not sent a heartbeat for `silent`.
+pub(crate) async fn remove_silent(db: &Db, id: ProcessId, silent: Duration) -> Result<(), Error> {
     let oldest = format!("{} - {}", db.dialect().now(), millis(silent));
     execute(db, format!("{REMOVE_OTHERS} AND seen_at < {oldest}"), id).await
 }
 
 async fn execute(db: &Db, text: String, id: ProcessId) -> Result<(), Error> {
-    let removing = async {
+    let transaction = async {
         let mut tx = db.begin().await?;
         db::on!(tx, connection => {
             sqlx::query(AssertSqlSafe(text)).bind(&id.as_uuid().as_bytes()[..]).execute(connection).await?;
         });
         tx.commit().await
     };
-    db.bounded(removing).await
+    db.bounded(transaction).await
 }
 
-fn process(row: ProcessRow) -> ProcessView {
+fn from_row(row: ProcessRow) -> ProcessView {
     ProcessView {
         id: ProcessId::from_uuid(Uuid::from_slice(&row.process_id).unwrap_or_default()),
         version: row.version,
@@ -122,6 +126,6 @@ fn process(row: ProcessRow) -> ProcessView {
     }
 }
 
-fn millis(length: Duration) -> i64 {
-    length.as_millis().try_into().unwrap_or(i64::MAX)
+fn millis(duration: Duration) -> i64 {
+    duration.as_millis().try_into().unwrap_or(i64::MAX)
 }

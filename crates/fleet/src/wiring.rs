@@ -6,21 +6,50 @@ use ::config::Reader;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use service::{Context, Loop, OpenError, Opened, OperatorRoute, Roles, Service, Settings};
+use screens::{Combine, Figure, Measure, Unit};
+use service::{Context, Loop, OpenError, OperatorRoute, Roles, Screen, Service, ServiceParts, Settings};
 
+use crate::console::Nodes;
+use crate::doctor::Doctor;
 use crate::registration::Registration;
+use crate::samples::Sampler;
 use crate::store::Row;
-use crate::{Fleet, MIGRATIONS, operator};
+use crate::watch::Watch;
+use crate::{Fleet, MIGRATIONS, admin, console};
 
 /// The fleet as a service. Provides [`Fleet`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
+/// What a process uses of its machine.
+const FIGURES: [Figure; 2] = [
+    Figure {
+        name: "cpu",
+        title: "Processor cores in use",
+        unit: Unit::PerSecond,
+        metric: "process_cpu_seconds",
+        labels: &[],
+        measure: Measure::Rate,
+        combine: Combine::Sum,
+        href: console::NODES,
+    },
+    Figure {
+        name: "memory",
+        title: "Memory of the largest process",
+        unit: Unit::Bytes,
+        metric: "process_resident_memory_bytes",
+        labels: &[],
+        measure: Measure::Gauge,
+        combine: Combine::Max,
+        href: console::NODES,
+    },
+];
+
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The roles that some process must have.
+    /// The roles that at least one process must have.
     pub expected: Roles,
-    /// How often a process says that it runs.
+    /// How often a process sends a heartbeat.
     pub heartbeat: Duration,
 }
 
@@ -34,7 +63,15 @@ impl Service for Wiring {
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        operator::operator_routes()
+        admin::operator_routes()
+    }
+
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        FIGURES.to_vec()
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
@@ -43,15 +80,17 @@ impl Service for Wiring {
         settings.put(Config { expected: reader.get("process.expected_roles"), heartbeat });
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         async { open(context) }.boxed_local()
     }
 }
 
-fn open(context: &Context) -> Result<Opened, OpenError> {
+fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let (db, config) = (&context.stores.db, context.settings.get::<Config>());
     let fleet = Fleet::new(db.clone(), config.expected.clone(), context.services, context.provided.clone());
-    context.provide(fleet)?;
+    context.provide(fleet.clone())?;
+    let doctor = Doctor::new(db.clone(), context.settings.clone(), context.services, context.clock.clone());
+    context.provide(Nodes::new(fleet.clone(), context.process, context.readiness.clone(), doctor))?;
     let row = Row {
         id: context.process,
         version: context.version,
@@ -63,5 +102,17 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     let heartbeat = Loop::new("fleet-heartbeat", registration, |registration, drain| async move {
         registration.run(drain).await
     });
-    Ok(Opened { loops: vec![heartbeat.down_at_most(config.heartbeat)], ..Opened::default() })
+    let watch = Watch::new(fleet, context.process);
+    let watch = Loop::new("fleet-watch", watch, |watch, drain| async move { watch.run(drain).await });
+    let mut loops = vec![heartbeat.with_max_downtime(config.heartbeat), watch];
+    let figures = context.services.figures();
+    if !figures.is_empty() {
+        let sampler = Sampler::new(db.clone(), context.process, context.metrics.clone(), figures);
+        loops.push(Loop::new(
+            "fleet-samples",
+            sampler,
+            |sampler, drain| async move { sampler.run(drain).await },
+        ));
+    }
+    Ok(ServiceParts { loops, ..ServiceParts::default() })
 }

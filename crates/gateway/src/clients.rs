@@ -1,11 +1,11 @@
-//! The differences between clients: which versions may still play, which features they have, which fields they do not see.
+//! Differences between clients: the minimum versions, features and hidden fields of each platform.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use ::config::{Reader, Rejected, Section, Setting, Value};
+use ::config::{InvalidValue, Reader, Section, Setting, Value};
 use ::http::{HeaderMap, HeaderName};
 use base::Code;
 use http_server::Problem;
@@ -18,21 +18,21 @@ pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-client-version
 /// A kind of client.
 #[derive(Clone, Debug)]
 pub(crate) struct Platform {
-    /// Older ones are told to update.
+    /// The oldest version that may play. Older clients get 426.
     pub(crate) min_version: Option<Version>,
-    /// Where.
+    /// Where players find a newer version.
     pub(crate) update_url: Option<Url>,
-    /// What its clients do not see: `ROUTE.FIELD`, as in `me.roles`.
+    /// Fields that its clients do not see: `ROUTE.FIELD`, for example `me.roles`.
     pub(crate) hidden: Vec<HiddenField>,
 }
 
-/// Something that some clients have and others do not.
+/// A feature that is switched on for some clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Feature {
     pub(crate) on: bool,
-    /// Of which platforms; none means all.
+    /// The platforms that have it; empty means all.
     pub(crate) platforms: Vec<String>,
-    /// From which version on.
+    /// The oldest version that has it.
     pub(crate) min_version: Option<Version>,
 }
 
@@ -56,7 +56,7 @@ impl Section for Feature {
     }
 }
 
-/// Numbers with dots between them. What is missing at the end is 0.
+/// A version of up to six numbers. Missing numbers at the end are 0.
 #[derive(Clone, Debug)]
 pub(crate) struct Version(Vec<u64>);
 
@@ -70,8 +70,8 @@ impl Version {
 
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> Ordering {
-        let differs = (0..Self::PARTS).map(|at| self.part(at).cmp(&other.part(at)));
-        differs.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        let orders = (0..Self::PARTS).map(|at| self.part(at).cmp(&other.part(at)));
+        orders.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Version {
 impl FromStr for Version {
     type Err = ();
 
-    /// `1.4.0`, also with something behind that is not compared: `1.4.0-beta.2+77`.
+    /// Parses `1.4.0`. A suffix, as in `1.4.0-beta.2+77`, is ignored.
     fn from_str(text: &str) -> Result<Self, ()> {
         let numbers = text.split(['-', '+']).next().unwrap_or_default();
         let part = |part: &str| {
@@ -116,10 +116,10 @@ impl Setting for Version {
         "a version such as \"1.4.0\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         String::parse(value)?
             .parse()
-            .map_err(|()| Rejected::because("it is not numbers with dots between them"))
+            .map_err(|()| InvalidValue::with_reason("it is not a list of numbers separated by dots"))
     }
 
     fn show(&self) -> String {
@@ -127,7 +127,7 @@ impl Setting for Version {
     }
 }
 
-/// A field of the answer of one route.
+/// A field of the response of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HiddenField {
     /// The last word of the route: `me` for `/v1/me`.
@@ -140,7 +140,7 @@ impl HiddenField {
         &self.route
     }
 
-    /// Takes the field out of a value; out of every item, where a list is on the way.
+    /// Removes the field from a value. Removes it from each item of a list on the path.
     fn remove(path: &[String], value: &mut serde_json::Value) {
         match (path, value) {
             (path, serde_json::Value::Array(items)) => {
@@ -167,10 +167,10 @@ impl fmt::Display for HiddenField {
 
 impl Setting for HiddenField {
     fn expected() -> String {
-        "a field of an answer such as \"me.roles\" or \"home.entitlements.data.next\"".to_owned()
+        "a field of a response such as \"me.roles\" or \"home.entitlements.data.next\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?;
         let mut words = text.split('.').map(str::to_owned);
         let route = words.next().filter(|route| !route.is_empty());
@@ -179,7 +179,7 @@ impl Setting for HiddenField {
             Some(route) if !path.is_empty() && path.iter().all(|word| !word.is_empty()) => {
                 Ok(Self { route, path })
             }
-            _ => Err(Rejected::because("it is not ROUTE.FIELD")),
+            _ => Err(InvalidValue::with_reason("it is not ROUTE.FIELD")),
         }
     }
 
@@ -195,7 +195,7 @@ pub(crate) struct Clients {
     features: BTreeMap<String, Feature>,
 }
 
-/// What a request says of the client that sent it.
+/// The platform and version that a request reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
     pub(crate) platform: Option<String>,
@@ -207,12 +207,12 @@ impl Clients {
         Self { platforms, features }
     }
 
-    /// Who is asking. One that says nothing of itself is as good as any.
+    /// Reads the platform and version of the client. Both are optional.
     pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Client, Problem> {
         let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let version = text(&VERSION).map(|text| {
             text.parse().map_err(|()| {
-                let detail = format!("{VERSION} must be numbers with dots between them, such as 1.4.0.");
+                let detail = format!("{VERSION} must be numbers separated by dots, such as 1.4.0.");
                 Problem::new(Code::InvalidArgument).detail(detail)
             })
         });
@@ -226,61 +226,62 @@ impl Clients {
     /// Refuses a client that is too old.
     pub(crate) fn check_version(&self, client: &Client) -> Result<(), Problem> {
         let Some(platform) = self.platform(client) else { return Ok(()) };
-        let Some(least) = &platform.min_version else { return Ok(()) };
-        if client.version.as_ref().is_some_and(|version| version >= least) {
+        let Some(min_version) = &platform.min_version else { return Ok(()) };
+        if client.version.as_ref().is_some_and(|version| version >= min_version) {
             return Ok(());
         }
         let place = platform.update_url.as_ref().map(|url| format!(": {url}")).unwrap_or_default();
         let detail =
-            format!("This version can no longer play; the oldest that can is {least}. Update{place}");
-        let problem =
-            Problem::new(Code::UpgradeRequired).detail(detail).with("min_version", json!(least.to_string()));
+            format!("This version is too old; the oldest supported version is {min_version}. Update{place}");
+        let problem = Problem::new(Code::UpgradeRequired)
+            .detail(detail)
+            .with("min_version", json!(min_version.to_string()));
         Err(match &platform.update_url {
             Some(url) => problem.with("update_url", json!(url.as_str())),
             None => problem,
         })
     }
 
-    /// Which features the client has.
+    /// Returns for each feature whether the client has it.
     pub(crate) fn features(&self, client: &Client) -> BTreeMap<&str, bool> {
         let has = |feature: &Feature| {
-            let here = feature.platforms.is_empty()
+            let is_on_platform = feature.platforms.is_empty()
                 || client.platform.as_ref().is_some_and(|platform| feature.platforms.contains(platform));
-            let new = feature
+            let is_new_enough = feature
                 .min_version
                 .as_ref()
-                .is_none_or(|least| client.version.as_ref().is_some_and(|version| version >= least));
-            feature.on && here && new
+                .is_none_or(|min| client.version.as_ref().is_some_and(|version| version >= min));
+            feature.on && is_on_platform && is_new_enough
         };
         self.features.iter().map(|(name, feature)| (name.as_str(), has(feature))).collect()
     }
 
-    /// What is configured for the client's platform.
-    pub(crate) fn of(&self, client: &Client) -> Option<&Platform> {
+    /// Returns the configuration of the client's platform.
+    pub(crate) fn platform_of(&self, client: &Client) -> Option<&Platform> {
         self.platform(client)
     }
 
-    /// The fields of this route's answer that the client does not see.
+    /// Returns the fields of the route's response that the client does not see.
     pub(crate) fn hidden<'a>(
         &'a self,
         client: &Client,
         route: &'a str,
     ) -> impl Iterator<Item = &'a HiddenField> {
-        let route = word(route);
+        let route = route_name(route);
         let fields = self.platform(client).map(|platform| platform.hidden.as_slice()).unwrap_or_default();
         fields.iter().filter(move |field| field.route == route)
     }
 }
 
-/// What a route is called where its fields are named: its last word that is fixed.
-pub(crate) fn word(route: &str) -> &str {
-    route.rsplit('/').find(|word| !word.starts_with('{')).unwrap_or_default()
+/// Returns the name of a route in `ROUTE.FIELD`: the last segment of its path that is not a parameter.
+pub(crate) fn route_name(route: &str) -> &str {
+    route.rsplit('/').find(|segment| !segment.starts_with('{')).unwrap_or_default()
 }
 
-/// Takes these fields out of an answer.
-pub(crate) fn hide<'a>(fields: impl Iterator<Item = &'a HiddenField>, answer: &mut serde_json::Value) {
+/// Removes these fields from a response.
+pub(crate) fn hide<'a>(fields: impl Iterator<Item = &'a HiddenField>, response: &mut serde_json::Value) {
     for field in fields {
-        HiddenField::remove(&field.path, answer);
+        HiddenField::remove(&field.path, response);
     }
 }
 
@@ -303,11 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_hidden_wherever_it_is() {
+    fn field_is_hidden_at_any_depth() {
         let field = |text: &str| HiddenField::parse(&Value::Text(text.to_owned())).unwrap();
-        let mut answer = json!({"a": [{"b": 1, "c": 2}, {"b": 3}], "b": 4});
-        hide([field("home.a.b"), field("home.x.y"), field("home.b.c")].iter(), &mut answer);
-        assert_eq!(answer, json!({"a": [{"c": 2}, {}], "b": 4}));
+        let mut response = json!({"a": [{"b": 1, "c": 2}, {"b": 3}], "b": 4});
+        hide([field("home.a.b"), field("home.x.y"), field("home.b.c")].iter(), &mut response);
+        assert_eq!(response, json!({"a": [{"c": 2}, {}], "b": 4}));
         for wrong in ["", "me", "me.", ".roles", "me..a"] {
             assert!(HiddenField::parse(&Value::Text(wrong.to_owned())).is_err(), "{wrong}");
         }

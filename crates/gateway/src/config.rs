@@ -14,20 +14,20 @@ use crate::clients::{Feature, Platform};
 /// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// Where players find the gateway; where it listens, if that is not said.
+    /// The URL of the gateway for players. Its listen address by default.
     pub(crate) public_url: Option<PublicUrl>,
     pub(crate) session: sessions::Config,
-    /// How long what `account` said of a user is taken to be still true.
+    /// How long the data of a user is cached.
     pub(crate) user_cache: Duration,
     /// How long a request may take.
     pub(crate) request_timeout: Duration,
-    /// How long one part of an answer that is put together may take.
+    /// How long one part of an aggregated response may take.
     pub(crate) part_timeout: Duration,
     /// The largest body of a request, in bytes.
     pub(crate) max_body: usize,
-    /// Web pages of other origins that may call.
+    /// Other origins whose pages may call the gateway.
     pub(crate) cors_origins: Vec<Origin>,
-    /// How many streams a player may have open in one process.
+    /// The most open streams of a player in one process.
     pub(crate) max_streams: usize,
     pub(crate) limits: LimitsConfig,
     pub(crate) platforms: BTreeMap<String, Platform>,
@@ -37,11 +37,11 @@ pub(crate) struct Config {
 /// Rate limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitsConfig {
-    /// How long Redis may take to decide.
+    /// How long a decision by Redis may take.
     pub(crate) timeout: Duration,
-    /// Everything from one address.
+    /// All requests from one address.
     pub(crate) address: Rate,
-    /// Per player, or per address of those who are not signed in.
+    /// Per player, or per address for callers that are not signed in.
     pub(crate) read: Rate,
     pub(crate) write: Rate,
     pub(crate) sign_in: Rate,
@@ -69,14 +69,14 @@ impl Section for Config {
 }
 
 impl Config {
-    /// Where players find the gateway.
+    /// Returns the URL of the gateway for players.
     pub(crate) fn public_url(&self, listener: &GatewayListener) -> Url {
         self.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone())
     }
 
     fn checked(self, reader: &mut Reader<'_>) -> Self {
         reader.check(&["part_timeout", "request_timeout"], self.part_timeout < self.request_timeout, || {
-            "part_timeout must be shorter than request_timeout, or one part that is late takes the others with it".to_owned()
+            "part_timeout must be shorter than request_timeout, so that a slow part does not fail the whole response".to_owned()
         });
         for (name, feature) in &self.features {
             for platform in &feature.platforms {

@@ -1,4 +1,4 @@
-//! What stands in front of every route: the row of the table that it is in.
+//! The guard of every route. It enforces the route's row: callers, rate limits, client version and CSRF protection.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -13,193 +13,248 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base::Code;
-use http_server::{Connection, Problem, client_address, counted_as};
-use limits::{Begun, Check, Rate, Verdict};
-use service::{Class, PlayerEvents, Row, SignedInPlayer, SignedInUser, Who};
+use http_server::{Connection, Problem, client_address, client_network};
+use limits::{Check, KeyKind, LimitDecision, PendingTake, Rate};
+use service::{AllowedCallers, PlayerEvents, RateClass, Row, SignedInPlayer, SignedInUser};
 use sessions::{Caller, NotAuthenticated, Proof, SecurityEvent};
 
 use crate::Gateway;
 use crate::clients::{self, Client};
 use crate::config::LimitsConfig;
-use crate::harden::secured;
-use crate::http::brought_stream;
+use crate::harden::with_security_headers;
+use crate::http::{UNLIMITED, service_stream};
 
-/// On every request that changes something and has a session: a page of another site cannot send it without being asked for
-/// permission first.
+/// Required on every request that changes something by session. A browser lets a page of another origin send it only after a
+/// successful preflight request.
 pub(crate) const CSRF: HeaderName = HeaderName::from_static(CSRF_NAME);
 pub(crate) const CSRF_NAME: &str = "x-playhouse-csrf";
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// How often a line of the audit log says of one address that it is beyond its limits.
+/// The policy that all requests from one address share.
+pub(crate) const ADDRESS_POLICY: &str = "address";
+/// How often one address is logged for exceeding its limits.
 const AUDIT_RATE: Rate = Rate::once_in(10);
 
 /// The longest path and query.
 const MAX_URI: usize = 8 * 1024;
-/// The largest answer that fields are taken out of. Ours are smaller.
-const MAX_ANSWER: usize = 4 * 1024 * 1024;
+/// The largest response that fields can be removed from. All our responses are smaller.
+const MAX_RESPONSE: usize = 4 * 1024 * 1024;
 
-/// The name of a class in headers and metrics, and its rate.
-const fn policy(class: Class, limits: &LimitsConfig) -> Option<(&'static str, Rate)> {
+/// Returns the name of a class in headers and metrics, and its rate. Returns none for a class without a limit.
+pub(crate) const fn policy(class: RateClass, limits: &LimitsConfig) -> Option<(&'static str, Rate)> {
     match class {
-        Class::Page | Class::Issuer => None,
-        Class::SignIn => Some(("sign_in", limits.sign_in)),
-        Class::Read => Some(("read", limits.read)),
-        Class::Write => Some(("write", limits.write)),
-        Class::Stream => Some(("stream", limits.stream)),
+        RateClass::Page | RateClass::Issuer => None,
+        RateClass::SignIn => Some(("sign_in", limits.sign_in)),
+        RateClass::Read => Some(("read", limits.read)),
+        RateClass::Write => Some(("write", limits.write)),
+        RateClass::Stream => Some(("stream", limits.stream)),
     }
 }
 
-/// Where a request came from. Every request carries it.
+/// The client address of a request. Every request has it as an extension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address(pub(crate) Option<IpAddr>);
 
+/// Enforces the row of a route around its handler.
 pub(crate) async fn guard(
     State((gateway, row)): State<(Gateway, Arc<Row>)>,
     request: Request,
     next: Next,
 ) -> Response {
     let answering = async {
-        match gateway.admitted(&row, request).await {
-            Ok((request, client, verdict)) => {
-                let follower = Follower::of(&row, &request);
+        match gateway.admit(&row, request).await {
+            Ok(Admitted { request, client, decision }) => {
+                let stream_caller = StreamCaller::of(&row, &request);
                 let mut response = next.run(request).await;
-                if let Some(Follower { caller, connection }) = follower
+                if let Some(StreamCaller { caller, connection }) = stream_caller
                     && let Some(events) = PlayerEvents::take(&mut response)
                 {
-                    response = brought_stream(&gateway, caller, &connection, events);
+                    response = service_stream(&gateway, caller, &connection, events);
                 }
-                gateway.finished(&row, &client, &verdict, response).await
+                gateway.finish(&row, &client, &decision, response).await
             }
-            Err((response, verdict)) => limited(response, verdict.as_ref()),
+            Err(Refused { response, decision }) => with_limit_headers(response, decision.as_ref()),
         }
     };
-    let answered = tokio::time::timeout(gateway.config.request_timeout + row.waits, answering).await;
-    secured(answered.unwrap_or_else(|_| late()), gateway.is_https())
+    let answered = tokio::time::timeout(gateway.config.request_timeout + row.extra_timeout, answering).await;
+    with_security_headers(answered.unwrap_or_else(|_| timed_out()), gateway.is_https())
 }
 
-/// The caller of a route that a stream may come of, kept because the handler consumes the request.
-struct Follower {
+/// The address of a client, and the key that its limits are counted under.
+#[derive(Clone, Copy)]
+struct ClientKey<'a> {
+    address: Option<IpAddr>,
+    key: &'a str,
+}
+
+/// The caller of a route that may return a stream. Copied before the handler consumes the request.
+struct StreamCaller {
     caller: Caller,
     connection: Connection,
 }
 
-impl Follower {
+impl StreamCaller {
     fn of(row: &Row, request: &Request) -> Option<Self> {
         let extensions = request.extensions();
         let (caller, connection) = (extensions.get::<Caller>()?, extensions.get::<Connection>()?);
-        (row.class == Class::Stream).then(|| Self { caller: caller.clone(), connection: connection.clone() })
+        (row.class == RateClass::Stream)
+            .then(|| Self { caller: caller.clone(), connection: connection.clone() })
     }
 }
 
-type Admitted = (Request, Client, Verdict);
-type Turned = (Response, Option<Verdict>);
+/// A request that passed all checks before the handler.
+struct Admitted {
+    request: Request,
+    client: Client,
+    decision: LimitDecision,
+}
+
+/// The response to a refused request, and the state of its limits if they were checked.
+struct Refused {
+    response: Response,
+    decision: Option<LimitDecision>,
+}
+
+impl Refused {
+    fn new(response: impl IntoResponse, decision: Option<LimitDecision>) -> Self {
+        Self { response: response.into_response(), decision }
+    }
+}
 
 impl Gateway {
-    /// Lets a request in, or says why not.
-    async fn admitted(&self, row: &Row, mut request: Request) -> Result<Admitted, Turned> {
-        let turned = |problem: Problem| (problem.into_response(), None);
+    /// Checks a request against its row.
+    async fn admit(&self, row: &Row, mut request: Request) -> Result<Admitted, Refused> {
         let uri = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
         if uri > MAX_URI {
-            let detail = format!("The path and the query may have {MAX_URI} characters.");
-            return Err(turned(Problem::new(Code::UriTooLong).detail(detail)));
+            let detail = format!("The path and the query together may have at most {MAX_URI} characters.");
+            return Err(Refused::new(Problem::new(Code::UriTooLong).detail(detail), None));
         }
         let address = self.address(&request);
         request.extensions_mut().insert(Address(address));
-        let from = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
-        // Before a token is checked or a session read: an address beyond its limit costs next to nothing.
-        let begun = self.begin(row, &from).map_err(|verdict| self.refused(row, address, None, verdict))?;
-        let caller = match row.who {
-            Who::Anyone => Err(NotAuthenticated::NoCredentials),
-            Who::SignedIn | Who::Player => self.sessions.caller(request.headers()).await,
+        let key = limit_key(address);
+        let client_key = ClientKey { address, key: &key };
+        // Before a token is verified or a session is read, so that an address over its limit costs almost nothing.
+        let pending = self
+            .begin_take(row, &key)
+            .map_err(|decision| self.refuse(row.path, client_key, None, decision))?;
+        let caller = match row.callers {
+            AllowedCallers::Anyone => Err(NotAuthenticated::NoCredentials),
+            AllowedCallers::SignedIn | AllowedCallers::Player => {
+                self.sessions.caller(request.headers()).await
+            }
         };
-        let verdict = self.take(row, begun, &from, caller.as_ref().ok()).await;
-        if !verdict.allowed {
+        let decision = self.take(row, pending, &key, caller.as_ref().ok()).await;
+        if !decision.allowed {
             let user = caller.as_ref().ok().map(Caller::user);
-            return Err(self.refused(row, address, user, verdict));
+            return Err(self.refuse(row.path, client_key, user, decision));
         }
-        let refused = |problem: Problem| (problem.into_response(), Some(verdict.clone()));
+        let refused = |problem: Problem| Refused::new(problem, Some(decision.clone()));
         let client = self.clients.client(request.headers()).map_err(refused)?;
-        if row.who != Who::Anyone {
+        if row.callers != AllowedCallers::Anyone {
             self.clients.check_version(&client).map_err(refused)?;
-            let caller = caller.map_err(|nobody| {
-                if let Some(why) = nobody.refusal() {
-                    self.audit().note(SecurityEvent::TokenRefused, address, None, &why);
+            let caller = caller.map_err(|error| {
+                if let Some(reason) = error.refusal() {
+                    self.audit().record(SecurityEvent::TokenRefused, address, None, &reason);
                 }
-                (nobody.into_response(), Some(verdict.clone()))
+                Refused::new(error, Some(decision.clone()))
             })?;
             self.check_role(row, &caller, address).map_err(refused)?;
             self.check_csrf(row, &caller, request.headers(), address).map_err(refused)?;
-            // For the handlers of services, which know users by their ids.
+            // For the handlers of services, which identify users by their ids.
             request.extensions_mut().insert(SignedInUser(*caller.user().as_uuid()));
             request.extensions_mut().insert(signed_in_player(&caller));
             request.extensions_mut().insert(caller);
         }
         request.extensions_mut().insert(client.clone());
-        Ok((request, client, verdict))
+        Ok(Admitted { request, client, decision })
     }
 
-    /// Who sent the request, proxies that we trust left out.
+    /// Refuses a request whose address exceeds its limit, before the router. Requests of pages of other origins are refused behind the
+    /// router instead, because a browser shows them only a response with CORS headers.
+    pub(crate) fn refuse_early(&self, request: &Request) -> Option<Response> {
+        let is_cross_origin = !self.config.cors_origins.is_empty() && request.headers().contains_key(ORIGIN);
+        if is_cross_origin || UNLIMITED.iter().any(|path| is_below(path, request.uri().path())) {
+            return None;
+        }
+        let address = self.address(request);
+        let key = limit_key(address);
+        let decision = self.limits.refusal(self.address_check(&key))?;
+        let Refused { response, decision } =
+            self.refuse(request.uri().path(), ClientKey { address, key: &key }, None, decision);
+        Some(with_security_headers(with_limit_headers(response, decision.as_ref()), self.is_https()))
+    }
+
+    /// Returns the address of the client, behind trusted proxies.
     fn address(&self, request: &Request) -> Option<IpAddr> {
         let connection = request.extensions().get::<Connection>()?;
-        Some(client_address(request.headers(), connection.peer().ip(), &self.trusted))
+        Some(client_address(request.headers(), connection.peer().ip(), &self.trusted_proxies))
     }
 
-    /// Takes from the limit of the address. The issuer has none.
-    fn begin<'a>(&'a self, row: &Row, from: &'a str) -> Result<Option<Begun<'a>>, Verdict> {
-        if row.class == Class::Issuer {
+    /// Takes from the limit of the address. Returns none for the issuer, which has no limit.
+    fn begin_take<'a>(&'a self, row: &Row, key: &'a str) -> Result<Option<PendingTake<'a>>, LimitDecision> {
+        if row.class == RateClass::Issuer {
             return Ok(None);
         }
-        let of_address = Check { policy: "address", key: from, rate: self.config.limits.address };
-        self.limits.begin(of_address).map(Some)
+        self.limits.begin(self.address_check(key)).map(Some)
     }
 
-    /// Takes from the limit of the class: the player's, or that of the address where nobody is signed in.
+    fn address_check<'a>(&self, key: &'a str) -> Check<'a> {
+        Check { policy: ADDRESS_POLICY, kind: KeyKind::Address, key, rate: self.config.limits.address }
+    }
+
+    /// Takes from the limit of the route's class: per player, or per address if the caller is not signed in.
     async fn take(
         &self,
         row: &Row,
-        begun: Option<Begun<'_>>,
-        from: &str,
+        pending: Option<PendingTake<'_>>,
+        address_key: &str,
         caller: Option<&Caller>,
-    ) -> Verdict {
-        let Some(begun) = begun else { return self.limits.take(&[]).await };
+    ) -> LimitDecision {
+        let Some(pending) = pending else { return self.limits.take(&[]).await };
         let user = caller.map(|caller| caller.user().to_string());
-        let of_class = policy(row.class, &self.config.limits).map(|(policy, rate)| Check {
-            policy,
-            key: user.as_deref().unwrap_or(from),
-            rate,
-        });
-        begun.take(of_class.as_slice()).await
+        let (kind, key) =
+            user.as_deref().map_or((KeyKind::Address, address_key), |user| (KeyKind::User, user));
+        let class_check =
+            policy(row.class, &self.config.limits).map(|(policy, rate)| Check { policy, kind, key, rate });
+        pending.take(class_check.as_slice()).await
     }
 
-    /// The answer to a request beyond a limit. Every one is counted; of those from one address, one in a while is logged.
-    fn refused(&self, row: &Row, address: Option<IpAddr>, user: Option<UserId>, verdict: Verdict) -> Turned {
-        let from = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
-        if self.limits.take_here(Check { policy: "audit", key: &from, rate: AUDIT_RATE }) {
-            self.audit().note(SecurityEvent::RateLimited, address, user, row.path);
+    /// Refuses a request over its limit. Each refusal is counted, but one address is logged only at [`AUDIT_RATE`].
+    fn refuse(
+        &self,
+        path: &str,
+        client: ClientKey<'_>,
+        user: Option<UserId>,
+        decision: LimitDecision,
+    ) -> Refused {
+        let ClientKey { address, key } = client;
+        let kind = KeyKind::Address;
+        if self.limits.take_local(Check { policy: "audit", kind, key, rate: AUDIT_RATE }) {
+            self.audit().record(SecurityEvent::RateLimited, address, user, path);
         } else {
             self.audit().count(SecurityEvent::RateLimited);
         }
-        let detail = "Slow down: `Retry-After` says when to come back.";
-        (Problem::new(Code::RateLimited).detail(detail).into_response(), Some(verdict))
+        let detail = "Too many requests: `Retry-After` says when to try again.";
+        Refused::new(Problem::new(Code::RateLimited).detail(detail), Some(decision))
     }
 
-    /// Counts something that the address should not do often. Whether it may be heard of.
-    pub(crate) async fn is_rare(&self, address: Option<IpAddr>) -> bool {
-        let key = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
+    /// Counts a refused back-channel logout from an address. Returns whether it should be logged.
+    pub(crate) async fn should_log_refusal(&self, address: Option<IpAddr>) -> bool {
+        let (kind, key) = (KeyKind::Address, limit_key(address));
         self.limits
-            .take(&[Check { policy: "refused", key: &key, rate: self.config.limits.sign_in }])
+            .take(&[Check { policy: "refused", kind, key: &key, rate: self.config.limits.sign_in }])
             .await
             .allowed
     }
 
     fn check_role(&self, row: &Row, caller: &Caller, address: Option<IpAddr>) -> Result<(), Problem> {
-        if row.who != Who::Player || caller.has(Role::Player) {
+        if row.callers != AllowedCallers::Player || caller.has(Role::Player) {
             return Ok(());
         }
-        self.audit().note(SecurityEvent::RoleRefused, address, Some(caller.user()), row.path);
+        self.audit().record(SecurityEvent::RoleRefused, address, Some(caller.user()), row.path);
         Err(Problem::new(Code::PermissionDenied)
-            .detail("This is for players; services have an API of their own."))
+            .detail("This route is for players; services use the service API."))
     }
 
     fn check_csrf(
@@ -215,15 +270,15 @@ impl Gateway {
         let detail = if !headers.contains_key(&CSRF) {
             format!("Send the header `{CSRF}: 1` with every request that changes something.")
         } else if !self.is_known_origin(headers) {
-            "Pages of this origin may not do that: gateway.cors_origins has those that may.".to_owned()
+            "Pages of this origin may not send changes; allow it in `gateway.cors_origins`.".to_owned()
         } else {
             return Ok(());
         };
-        self.audit().note(SecurityEvent::CsrfRefused, address, Some(caller.user()), row.path);
+        self.audit().record(SecurityEvent::CsrfRefused, address, Some(caller.user()), row.path);
         Err(Problem::new(Code::PermissionDenied).detail(detail))
     }
 
-    /// Whether the page that sends this is ours, or one that may call. What is no page says nothing.
+    /// Returns whether the request comes from our own page, an allowed origin, or a client that sends no origin.
     fn is_known_origin(&self, headers: &HeaderMap) -> bool {
         let Some(origin) = headers.get(ORIGIN) else { return true };
         let origin = origin.to_str().unwrap_or_default();
@@ -231,14 +286,32 @@ impl Gateway {
             || self.config.cors_origins.iter().any(|known| known.as_str() == origin)
     }
 
-    async fn finished(&self, row: &Row, client: &Client, verdict: &Verdict, response: Response) -> Response {
+    /// Removes hidden fields from a response and adds the headers of the limits.
+    async fn finish(
+        &self,
+        row: &Row,
+        client: &Client,
+        decision: &LimitDecision,
+        response: Response,
+    ) -> Response {
         let mut hidden = self.clients.hidden(client, row.path).peekable();
-        let response = if hidden.peek().is_some() { without(hidden, response).await } else { response };
-        limited(response, Some(verdict))
+        let response =
+            if hidden.peek().is_some() { without_fields(hidden, response).await } else { response };
+        with_limit_headers(response, Some(decision))
     }
 }
 
-/// What handlers and parts of services may know of a caller.
+/// Returns the key that the limits of an address are counted under.
+fn limit_key(address: Option<IpAddr>) -> String {
+    address.map(|address| client_network(address).to_string()).unwrap_or_default()
+}
+
+/// Returns whether a path is `base` or below it.
+fn is_below(base: &str, path: &str) -> bool {
+    path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Describes a caller to the handlers and home parts of services.
 pub(crate) fn signed_in_player(caller: &Caller) -> SignedInPlayer {
     SignedInPlayer {
         user: *caller.user().as_uuid(),
@@ -247,41 +320,44 @@ pub(crate) fn signed_in_player(caller: &Caller) -> SignedInPlayer {
     }
 }
 
-/// The answer without the fields that the client does not see.
-async fn without<'a>(hidden: impl Iterator<Item = &'a clients::HiddenField>, response: Response) -> Response {
+/// Removes the fields that the client does not see from a JSON response.
+async fn without_fields<'a>(
+    hidden: impl Iterator<Item = &'a clients::HiddenField>,
+    response: Response,
+) -> Response {
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if !is_json {
         return response;
     }
     let (mut head, body) = response.into_parts();
-    let bytes = to_bytes(body, MAX_ANSWER).await;
-    let Some(mut answer) = bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) else {
-        tracing::error!("an answer of ours is too large to take fields out of it");
+    let bytes = to_bytes(body, MAX_RESPONSE).await;
+    let Some(mut document) = bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) else {
+        tracing::error!("cannot hide fields: the response is too large or not valid JSON");
         return Problem::new(Code::Internal).into_response();
     };
-    clients::hide(hidden, &mut answer);
+    clients::hide(hidden, &mut document);
     head.headers.remove(CONTENT_LENGTH);
-    Response::from_parts(head, Body::from(answer.to_string()))
+    Response::from_parts(head, Body::from(document.to_string()))
 }
 
-fn late() -> Response {
-    Problem::new(Code::Timeout).detail("The answer took too long; try again.").into_response()
+fn timed_out() -> Response {
+    Problem::new(Code::Timeout).detail("The request took too long; try again.").into_response()
 }
 
-/// Says in headers what the limits are, and what is left.
-fn limited(mut response: Response, verdict: Option<&Verdict>) -> Response {
-    let Some(verdict) = verdict.filter(|verdict| !verdict.states.is_empty()) else { return response };
-    let (mut policies, mut left) = (String::with_capacity(64), String::with_capacity(64));
-    for (at, state) in verdict.states.iter().enumerate() {
-        let limits::State { policy, quota, window, remaining, reset, .. } = state;
+/// Adds the headers that report the limits and what remains of them.
+fn with_limit_headers(mut response: Response, decision: Option<&LimitDecision>) -> Response {
+    let Some(decision) = decision.filter(|decision| !decision.states.is_empty()) else { return response };
+    let (mut policies, mut remainders) = (String::with_capacity(64), String::with_capacity(64));
+    for (at, state) in decision.states.iter().enumerate() {
+        let limits::LimitState { policy, quota, window, remaining, reset, .. } = state;
         let comma = if at == 0 { "" } else { ", " };
         let (window, reset) = (seconds(*window), seconds(*reset));
-        // Nothing can go wrong with a text.
+        // Writing to a string cannot fail.
         let _ = write!(policies, "{comma}\"{policy}\";q={quota};w={window}");
-        let _ = write!(left, "{comma}\"{policy}\";r={remaining};t={reset}");
+        let _ = write!(remainders, "{comma}\"{policy}\";r={remaining};t={reset}");
     }
-    let wait = verdict.retry_after().map(|wait| seconds(wait).max(1).to_string());
-    let texts = [(RATE_LIMIT_POLICY, Some(policies)), (RATE_LIMIT, Some(left)), (RETRY_AFTER, wait)];
+    let wait = decision.retry_after().map(|wait| seconds(wait).max(1).to_string());
+    let texts = [(RATE_LIMIT_POLICY, Some(policies)), (RATE_LIMIT, Some(remainders)), (RETRY_AFTER, wait)];
     for (name, text) in texts {
         if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
             response.headers_mut().insert(name, value);
@@ -290,7 +366,7 @@ fn limited(mut response: Response, verdict: Option<&Verdict>) -> Response {
     response
 }
 
-/// Whole seconds, those that have begun included.
+/// Rounds up to whole seconds.
 const fn seconds(time: Duration) -> u64 {
     time.as_secs() + (time.subsec_nanos() > 0) as u64
 }

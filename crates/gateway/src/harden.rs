@@ -1,4 +1,4 @@
-//! Headers that keep browsers from doing what we do not want, on every answer; and who may call from another origin.
+//! Security headers of every response, and CORS.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,33 +18,33 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use crate::clients;
 use crate::guard::CSRF;
 
-/// For answers that are no pages: nothing of them may run or be shown anywhere.
-const NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
-/// For how long a browser remembers to come by https only: two years.
-const HTTPS: HeaderValue = HeaderValue::from_static("max-age=63072000");
+/// The content security policy of responses that are not pages: nothing may run or be framed.
+const API_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+/// Browsers use only HTTPS for two years.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=63072000");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-/// How many headers an answer gets here and behind.
-const MOST: usize = 16;
-/// How long a browser may remember what another origin may do.
+/// The number of response headers to reserve room for.
+const EXPECTED_HEADERS: usize = 16;
+/// How long a browser may cache the result of a preflight request.
 const CORS_AGE: Duration = Duration::from_secs(600);
 
-/// Lets pages of these origins call by these methods. Preflight requests are answered here, past all routes.
-pub(crate) fn open_to(
+/// Allows pages of these origins to call the routes with these methods. Preflight requests are answered before the router.
+pub(crate) fn with_cors(
     origins: &[Origin],
     methods: &BTreeSet<RouteMethod>,
     routes: Router,
-    https: bool,
+    is_https: bool,
 ) -> Router {
     if origins.is_empty() {
         return routes;
     }
-    routes
-        .layer(cors(origins, methods))
-        .layer(map_response(move |response: Response| async move { secured(response, https) }))
+    routes.layer(cors(origins, methods)).layer(map_response(move |response: Response| async move {
+        with_security_headers(response, is_https)
+    }))
 }
 
-/// Pages of these origins may call, with the player's cookie.
+/// Allows these origins to send requests with the player's cookie.
 fn cors(origins: &[Origin], methods: &BTreeSet<RouteMethod>) -> CorsLayer {
     let origins = origins.iter().filter_map(|origin| HeaderValue::from_str(origin.as_str()).ok());
     CorsLayer::new()
@@ -71,20 +71,20 @@ fn cors(origins: &[Origin], methods: &BTreeSet<RouteMethod>) -> CorsLayer {
         .max_age(CORS_AGE)
 }
 
-/// The answer with the headers that every answer has.
-pub(crate) fn secured(mut response: Response, https: bool) -> Response {
+/// Adds the security headers of every response.
+pub(crate) fn with_security_headers(mut response: Response, is_https: bool) -> Response {
     let headers = response.headers_mut();
-    headers.reserve(MOST);
-    // What a page or a file says of itself counts.
-    headers.entry(CONTENT_SECURITY_POLICY).or_insert(NOTHING);
+    headers.reserve(EXPECTED_HEADERS);
+    // Pages and files set their own.
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(API_POLICY);
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.entry(REFERRER_POLICY).or_insert(HeaderValue::from_static("no-referrer"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
-    if https {
-        headers.insert(STRICT_TRANSPORT_SECURITY, HTTPS);
+    if is_https {
+        headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
     }
     response
 }

@@ -1,4 +1,4 @@
-//! The routes: one table, from which the router is built.
+//! The table of routes, and the router that is built from it.
 
 mod client_config;
 mod docs;
@@ -25,28 +25,32 @@ use axum::{Extension, Router};
 use base::Code;
 use base::error::{Coded, chain};
 use http_server::{BodyTimeout, Problem};
-use service::{Class, RouteMethod, Row, Who};
+use service::{AllowedCallers, RateClass, RouteMethod, Row};
 use sessions::CALLBACK;
 use url::Url;
 use utoipa::OpenApi;
 
 use crate::config::Config;
 use crate::guard::guard;
-use crate::harden::open_to;
-use crate::{Brought, Gateway};
+use crate::harden::with_cors;
+use crate::{Gateway, ServiceRoutes};
 
 pub(crate) use docs::Description;
-pub(crate) use stream::brought_stream;
+pub(crate) use stream::service_stream;
 
+/// The path of the builtin issuer.
+pub(crate) const ISSUER: &str = "/issuer";
+const BACK_CHANNEL: &str = "/logout/backchannel";
 const TICKET: &str = "/v1/matchmaking/tickets/{ticket_id}";
-/// How many items of a list are answered, if nothing is said; and at the most.
+/// How many items a list returns by default.
 const DEFAULT_LIMIT: u32 = 100;
+/// The most items that a list returns.
 const MAX_LIMIT: u32 = 1_000;
 
-/// What no row has.
-const ELSEWHERE: &str = "/{*path}";
+/// Matches every path that no row has.
+const ANY_PATH: &str = "/{*path}";
 
-/// The description of the routes for clients.
+/// The OpenAPI description of the gateway's own routes.
 #[derive(Debug, OpenApi)]
 #[openapi(
     paths(
@@ -67,9 +71,9 @@ const ELSEWHERE: &str = "/{*path}";
         client_config::client_config
     ),
     tags(
-        (name = "client", description = "What a client has to know first"),
-        (name = "player", description = "Who is signed in, and what they have"),
-        (name = "matchmaking", description = "Finding somebody to play with")
+        (name = "client", description = "The configuration that a client reads first"),
+        (name = "player", description = "The signed-in player: accounts, entitlements, inbox and stream"),
+        (name = "matchmaking", description = "Finding a match")
     )
 )]
 pub(crate) struct Api;
@@ -87,10 +91,10 @@ impl Table {
     }
 }
 
-/// Every route of the gateway's own, beside those of the builtin issuer.
+/// Returns the gateway's own routes, without those of the builtin issuer.
 fn table() -> Table {
-    use Class::{Issuer, Page, Read, SignIn, Stream, Write};
-    use Who::{Anyone, Player, SignedIn};
+    use AllowedCallers::{Anyone, Player, SignedIn};
+    use RateClass::{Issuer, Page, Read, SignIn, Stream, Write};
     const NOTIFICATION: &str = "/v1/notifications/{notification_id}";
     const TICKETS: &str = "/v1/matchmaking/tickets";
     const TICKET_STREAM: &str = "/v1/matchmaking/tickets/{ticket_id}/stream";
@@ -103,7 +107,7 @@ fn table() -> Table {
         .row(Row::get("/login", Anyone, SignIn), sign_in::login)
         .row(Row::get(CALLBACK, Anyone, SignIn), sign_in::callback)
         .row(Row::get("/logout", Anyone, SignIn), sign_in::logout)
-        .row(Row::post("/logout/backchannel", Anyone, Issuer), sign_in::back_channel)
+        .row(Row::post(BACK_CHANNEL, Anyone, Issuer), sign_in::back_channel)
         .row(Row::get("/v1/client-config", Anyone, Read), client_config::client_config)
         .row(Row::get("/v1/me", SignedIn, Read), me::me)
         .row(Row::get("/v1/home", Player, Read), home::home)
@@ -121,70 +125,75 @@ fn table() -> Table {
         .row(Row::get(TICKET_STREAM, Player, Stream), stream::follow)
 }
 
-/// The rows of the gateway's own routes.
+/// Paths without a limit per address: calls from the issuer, and the builtin issuer.
+pub(crate) const UNLIMITED: [&str; 2] = [BACK_CHANNEL, ISSUER];
+
+/// Returns the rows of the gateway's own routes.
 pub fn rows() -> Vec<Row> {
     table().0.into_iter().map(|(row, _)| row).collect()
 }
 
-/// Builds the router of the table and of the routes that services bring, each behind its guard.
-pub(crate) fn routes(gateway: &Gateway, brought: Brought, issuer: Option<(&str, Router)>) -> Router {
+/// Builds the router from the table and the player routes of services. Each route is behind its guard.
+pub(crate) fn routes(gateway: &Gateway, services: ServiceRoutes, issuer: Option<(&str, Router)>) -> Router {
     let guarded = |row: Row| from_fn_with_state((gateway.clone(), Arc::new(row)), guard);
-    // Requests for unknown paths and methods are limited too, and their answers are hardened like any.
-    let open = |path| guarded(Row::get(path, Who::Anyone, Class::Page));
+    // Requests for unknown paths and methods are limited too, and their responses get the same security headers.
+    let open = |path| guarded(Row::get(path, AllowedCallers::Anyone, RateClass::Page));
     let mut paths = HashSet::new();
-    let Brought { routes, provided } = brought;
-    let brought = routes.into_iter().map(|route| (route.row, route.handler.with_state(provided.clone())));
-    let rows: Vec<(Row, MethodRouter<Gateway>)> = table().0.into_iter().chain(brought).collect();
+    let ServiceRoutes { routes, provided } = services;
+    let service_rows =
+        routes.into_iter().map(|route| (route.row, route.handler.with_state(provided.clone())));
+    let rows: Vec<(Row, MethodRouter<Gateway>)> = table().0.into_iter().chain(service_rows).collect();
     let methods: BTreeSet<RouteMethod> = rows.iter().map(|(row, _)| row.method).collect();
     let mut routes = rows.into_iter().fold(Router::new(), |routes, (row, handler)| {
         let path = row.path;
         let handler = with_body_limits(&row, &gateway.config, handler).route_layer(guarded(row));
-        // Once for all methods of a path.
+        // One fallback for all methods of a path.
         let is_first = paths.insert(path);
         routes.route(path, if is_first { handler.fallback(wrong_method.layer(open(path))) } else { handler })
     });
-    routes = routes.route(ELSEWHERE, any(nothing_here.layer(open(ELSEWHERE))));
+    routes = routes.route(ANY_PATH, any(not_found.layer(open(ANY_PATH))));
     if let Some((path, issuer)) = issuer {
-        let issuer = issuer.fallback(nothing_here).method_not_allowed_fallback(wrong_method);
-        let issuer = issuer.layer(DefaultBodyLimit::max(gateway.config.max_body)).layer(from_fn(only_here));
-        // No limit: the gateway calls it too, from the same address as everybody who tries it on this machine.
-        let row = Row::get("/issuer", Who::Anyone, Class::Issuer);
+        let issuer = issuer.fallback(not_found).method_not_allowed_fallback(wrong_method);
+        let issuer =
+            issuer.layer(DefaultBodyLimit::max(gateway.config.max_body)).layer(from_fn(only_loopback));
+        // No limit: the gateway calls it too, from the same address as every browser on this machine.
+        let row = Row::get("/issuer", AllowedCallers::Anyone, RateClass::Issuer);
         routes = routes.nest_service(path, issuer.layer(guarded(row)));
     }
     let routes = routes.with_state(gateway.clone());
-    open_to(&gateway.config.cors_origins, &methods, routes, gateway.is_https())
+    with_cors(&gateway.config.cors_origins, &methods, routes, gateway.is_https())
 }
 
-/// Limits the size and the time of bodies, on routes that may have one.
+/// Limits the size and duration of request bodies, on routes that may have one.
 fn with_body_limits(row: &Row, config: &Config, handler: MethodRouter<Gateway>) -> MethodRouter<Gateway> {
     if row.method.is_safe() {
         return handler;
     }
-    let most = row.max_body.map_or(config.max_body, |own| own.min(config.max_body));
+    let max_body = row.max_body.map_or(config.max_body, |own| own.min(config.max_body));
     // Shorter than the timeout of the request: a slow client gets 408, not 504.
     let timeout = BodyTimeout(config.request_timeout / 2);
-    handler.layer::<_, Infallible>(DefaultBodyLimit::max(most)).layer(Extension(timeout))
+    handler.layer::<_, Infallible>(DefaultBodyLimit::max(max_body)).layer(Extension(timeout))
 }
 
-/// The builtin issuer is for this machine: who found it under another name, through a proxy or a trick of DNS, does not find it.
-async fn only_here(request: Request, next: Next) -> Response {
+/// Hides the builtin issuer from requests with another host than loopback: through a proxy, or by DNS rebinding.
+async fn only_loopback(request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let url = host.and_then(|host| Url::parse(&format!("http://{host}")).ok());
     if url.is_some_and(|url| oidc::is_loopback(&url)) {
         return next.run(request).await;
     }
-    nothing_here().await.into_response()
+    not_found().await.into_response()
 }
 
-async fn nothing_here() -> Problem {
+async fn not_found() -> Problem {
     Problem::new(Code::NotFound).detail("There is nothing at this address.")
 }
 
 async fn wrong_method() -> Problem {
-    Problem::new(Code::MethodNotAllowed).detail("`Allow` says what can be done at this address.")
+    Problem::new(Code::MethodNotAllowed).detail("The header `Allow` lists the methods of this address.")
 }
 
-/// The one part of a path that is not fixed.
+/// The only parameter of a path.
 struct Segment(String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Segment {
@@ -197,17 +206,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-/// What a caller is told when a part behind the gateway fails. The cause is for the log.
-fn failed<E: Coded + 'static>(part: &'static str, error: &E) -> Problem {
+/// Returns the problem for a failed call to a service. The cause is only logged.
+fn failed<E: Coded + 'static>(service: &'static str, error: &E) -> Problem {
     let problem = Problem::new(error.code());
     match error.code() {
         Code::Internal => {
-            tracing::error!(part, cause = chain(error), "a part failed");
+            tracing::error!(service, cause = chain(error), "a call to a service failed");
             problem
         }
         Code::Unavailable | Code::Timeout => {
-            tracing::warn!(outage = part, part, cause = chain(error), "a part is away");
-            problem.detail(format!("The {part} cannot be reached at the moment; try again."))
+            tracing::warn!(outage = service, service, cause = chain(error), "a service does not answer");
+            problem.detail(format!("The {service} service does not answer; try again."))
         }
         _ => problem.detail(error.to_string()),
     }

@@ -1,20 +1,22 @@
-//! The HTTP API for game clients and web pages: its routes, the guard in front of each, aggregation, streams and pages.
+//! The HTTP API for game clients and web pages: routes and their guard, aggregation, streams and pages.
 //!
 //! # Invariants
-//! - **Every route is a row of one table** ([`rows`]): who may call it, and which limit it falls under. The router is built from it.
-//! - **A part that fails does not take the others with it** where an answer is aggregated.
-//! - **Nothing personal and no secret is in a log**; the audit log has ids and addresses.
+//! - **Every route is a row of one table** ([`rows`]): its allowed callers and its rate limit. The router is built from it.
+//! - **A part of an aggregated response that fails does not affect the other parts.**
+//! - **Logs contain no personal data and no secrets.** Security events contain ids and addresses.
 //!
-//! Sign-in and sessions are the crate `sessions`, with their invariants.
+//! The crate `sessions` implements sign-in and sessions, and documents their invariants.
 //!
 //! # Failure modes
-//! Redis is away: limits are counted per process, and sessions cannot be read. `sessions` has the rest.
+//! While Redis is unreachable, rate limits are counted per process and sessions cannot be read. `sessions` documents the details.
 
 mod clients;
 mod config;
+mod console;
 mod guard;
 mod harden;
 mod http;
+mod limits_admin;
 mod metrics;
 mod services;
 mod streams;
@@ -30,6 +32,7 @@ use account::Accounts;
 use axum::Router;
 use base::Clock;
 use entitlement::Entitlements;
+use http_server::Routes;
 use limits::Limits;
 use live::Live;
 use matchmaking::Players;
@@ -52,18 +55,18 @@ use crate::streams::Streams;
 pub use http::rows;
 pub use wiring::Wiring;
 
-/// What the gateway is made of.
+/// Everything that the gateway is built from.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
-    /// Where players find the gateway.
+    /// The URL of the gateway for players.
     pub(crate) public_url: Url,
     pub(crate) version: &'static str,
     /// The OpenAPI document of the routes.
     pub(crate) openapi: Value,
-    /// Whose `X-Forwarded-For` is believed.
-    pub(crate) trusted: Vec<Network>,
-    /// Who vouches for players, if anybody does.
+    /// Proxies whose `X-Forwarded-For` is trusted.
+    pub(crate) trusted_proxies: Vec<Network>,
+    /// The issuer of players' tokens. None if sign-in is not configured.
     pub(crate) provider: Option<Provider>,
     pub(crate) redis_store: RedisStore,
     pub(crate) history: SessionHistory,
@@ -76,14 +79,15 @@ pub(crate) struct Parts {
     pub(crate) stream_config: StreamConfig,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
-    /// What services bring to `/v1/home`, and what they read it from.
+    /// The parts of `/v1/home` that services add.
     pub(crate) home_parts: Vec<HomePart>,
+    /// The values that these parts are read from.
     pub(crate) provided: Provided,
 }
 
-/// The routes that services bring, and what their handlers use.
+/// The player routes of all services, and the values that their handlers use.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Brought {
+pub(crate) struct ServiceRoutes {
     pub(crate) routes: Vec<PlayerRoute>,
     pub(crate) provided: Provided,
 }
@@ -92,13 +96,13 @@ pub(crate) struct Brought {
 #[derive(Clone)]
 pub(crate) struct Gateway(Arc<Inner>);
 
-/// What the clones share.
+/// The state that clones share.
 pub(crate) struct Inner {
     config: Config,
     version: &'static str,
     origin: Origin,
     openapi: Description,
-    trusted: Vec<Network>,
+    trusted_proxies: Vec<Network>,
     sessions: Sessions,
     history: SessionHistory,
     clients: Clients,
@@ -132,9 +136,9 @@ impl Gateway {
         })?;
         Ok(Self(Arc::new(Inner {
             version: parts.version,
-            origin: Origin::of(&public_url),
+            origin: Origin::from_url(&public_url),
             openapi: Description::new(&parts.openapi),
-            trusted: parts.trusted,
+            trusted_proxies: parts.trusted_proxies,
             history: parts.history,
             clients: Clients::new(config.platforms.clone(), config.features.clone()),
             limits: parts.limits,
@@ -153,18 +157,20 @@ impl Gateway {
         })))
     }
 
-    /// Builds the router of its own routes and of those that services bring; with the builtin issuer under its path, if it is here.
-    pub(crate) fn routes(&self, brought: Brought, issuer: Option<(&str, Router)>) -> Router {
-        http::routes(self, brought, issuer)
+    /// Builds the routes of the gateway and of all services. Mounts the builtin issuer under its path, if there is one.
+    pub(crate) fn routes(&self, services: ServiceRoutes, issuer: Option<(&str, Router)>) -> Routes {
+        let gateway = self.clone();
+        let router = http::routes(self, services, issuer);
+        Routes::new(router).refuse_early(move |request| gateway.refuse_early(request))
     }
 
-    /// Ends the streams of sessions that end, until told to stop.
-    pub(crate) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
+    /// Closes the streams of sessions that end. Runs until `drain` is requested.
+    pub(crate) async fn run_streams(&self, drain: Drain) -> Result<(), LoopError> {
         self.streams.run(&self.sessions, drain).await
     }
 
-    /// Records ends of sessions that had to wait and forgets those that need not be known any more, until told to stop.
-    pub(crate) async fn keep_history(&self, drain: Drain) -> Result<(), LoopError> {
+    /// Writes delayed session ends to SQL and removes outdated ones. Runs until `drain` is requested.
+    pub(crate) async fn run_history(&self, drain: Drain) -> Result<(), LoopError> {
         self.history.run(&self.metrics.sessions, drain).await
     }
 

@@ -1,4 +1,4 @@
-//! Metrics of the gateway, with those of its sessions.
+//! Metrics of the gateway and of its sessions.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Metrics {
         };
         registry.register(
             "playhouse_gateway_parts_unavailable",
-            "Parts that were missing in an answer that is put together",
+            "Parts that were missing in an aggregated response",
             this.parts_unavailable.clone(),
         );
         registry.register("playhouse_gateway_streams", "Open streams", this.streams.clone());

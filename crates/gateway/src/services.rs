@@ -1,48 +1,48 @@
-//! Services and operators that come with a token of the issuer, instead of one that the configuration knows.
+//! Services and operators that authenticate with a token of the issuer instead of a configured one.
 
 use base::Code;
 use base::error::chain;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http_server::{Caller, Problem, Right, Vouch};
-use oidc::{Provider, Refused};
-use service::{Operator, Proof, TokenHolder, VouchForOperators};
+use http_server::{Caller, CallerVerifier, Problem, Right};
+use oidc::{Provider, TokenError};
+use service::{Operator, OperatorVerifier, Proof, TokenHolder};
 
-/// How long the name of an operator may be: ledgers have room for it.
+/// The longest name of an operator that the audit log can store.
 const MAX_NAME: usize = 80;
 
-/// Lets in services that the issuer vouches for: their roles say what they may do.
+/// Verifies services by the issuer's tokens. Their roles at the issuer are their rights.
 #[derive(Clone, Debug)]
 pub(crate) struct IssuedServices {
     pub(crate) provider: Provider,
-    /// The rights that a role can stand for, by name.
+    /// The rights that a role may name.
     pub(crate) rights: Vec<Right>,
 }
 
-impl Vouch for IssuedServices {
+impl CallerVerifier for IssuedServices {
     fn caller<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
         async move {
             match self.provider.verify_access(token).await {
                 Ok(access) if access.is_service => {
-                    let word = |right: &Right| access.rights.iter().any(|word| word == right.word());
-                    let may: Vec<Right> = self.rights.iter().copied().filter(word).collect();
+                    let is_granted = |right: &Right| access.rights.iter().any(|word| word == right.word());
+                    let may: Vec<Right> = self.rights.iter().copied().filter(is_granted).collect();
                     let name = access.client.as_deref().unwrap_or(&access.subject);
                     Ok(Some(Caller::new(name, &may)))
                 }
-                // A player has no business here.
+                // Players may not call the service API.
                 Ok(_) => Ok(None),
-                Err(refused) => not_checked(&refused).map_or(Ok(None), Err),
+                Err(refused) => unavailable(&refused).map_or(Ok(None), Err),
             }
         }
         .boxed()
     }
 }
 
-/// Finds operators by their roles at the issuer.
+/// Verifies operators by the issuer's tokens and their roles there.
 #[derive(Clone, Debug)]
-pub(crate) struct IssuerOfOperators(pub(crate) Provider);
+pub(crate) struct IssuedOperators(pub(crate) Provider);
 
-impl VouchForOperators for IssuerOfOperators {
+impl OperatorVerifier for IssuedOperators {
     fn holder<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<TokenHolder>, Problem>> {
         async move {
             match self.0.verify_access(token).await {
@@ -57,20 +57,20 @@ impl VouchForOperators for IssuerOfOperators {
                     Ok(Some(if is_operator {
                         TokenHolder::Operator(operator)
                     } else {
-                        TokenHolder::SomebodyElse(operator)
+                        TokenHolder::OtherUser(operator)
                     }))
                 }
-                Err(refused) => not_checked(&refused).map_or(Ok(None), Err),
+                Err(refused) => unavailable(&refused).map_or(Ok(None), Err),
             }
         }
         .boxed()
     }
 }
 
-/// The problem of a token that could not be checked. None for one that was, and is not valid.
-fn not_checked(refused: &Refused) -> Option<Problem> {
-    let Refused::Unavailable(error) = refused else { return None };
-    tracing::warn!(cause = chain(error), "tokens cannot be checked");
-    let detail = "The issuer's keys cannot be had at the moment; try again.";
+/// Returns the problem if a token could not be verified. Returns none if it was verified and is not valid.
+fn unavailable(refused: &TokenError) -> Option<Problem> {
+    let TokenError::Unavailable(error) = refused else { return None };
+    tracing::warn!(cause = chain(error), "cannot verify tokens");
+    let detail = "The issuer's keys cannot be fetched at the moment; try again.";
     Some(Problem::new(Code::Unavailable).detail(detail))
 }

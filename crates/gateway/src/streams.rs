@@ -1,90 +1,116 @@
-//! Streams that are open in this process: how many a player has, and which end with a session.
+//! The open streams of this process: their number per player, and the session that each belongs to.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use account::UserId;
 use futures::StreamExt;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
-use sessions::{SessionId, Sessions};
+use sessions::{EndCause, PublishedEnd, SessionId, Sessions};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// The open streams of this process. Clones are the same.
+/// The open streams of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    open: Mutex<Open>,
+    counts: Mutex<StreamCounts>,
     metrics: Metrics,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct StreamCounts {
     players: HashMap<UserId, usize>,
-    sessions: HashMap<SessionId, (usize, CancellationToken)>,
+    sessions: HashMap<SessionId, SessionStreams>,
 }
 
-/// A stream that is open, until this is dropped.
+/// The open streams of a session.
+#[derive(Debug, Default)]
+struct SessionStreams {
+    count: usize,
+    ended: SessionEnded,
+}
+
+/// Becomes known when the session of a stream ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionEnded {
+    token: CancellationToken,
+    cause: Arc<OnceLock<EndCause>>,
+}
+
+impl SessionEnded {
+    fn set(&self, cause: EndCause) {
+        let _ = self.cause.set(cause);
+        self.token.cancel();
+    }
+
+    /// Waits until the session has ended. Cancel safe.
+    pub(crate) async fn wait(&self) -> EndCause {
+        self.token.cancelled().await;
+        self.cause.get().copied().unwrap_or(EndCause::Ended)
+    }
+}
+
+/// Counts an open stream until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     streams: Streams,
     user: UserId,
     session: Option<SessionId>,
-    /// Cancelled when the session ends.
-    pub(crate) ended: CancellationToken,
+    pub(crate) ended: SessionEnded,
 }
 
 impl Streams {
     pub(crate) fn new(metrics: Metrics) -> Self {
-        Self(Arc::new(Inner { open: Mutex::default(), metrics }))
+        Self(Arc::new(Inner { counts: Mutex::default(), metrics }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, StreamCounts> {
+        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a stream; none when the player has `most` of them already.
-    pub(crate) fn open(&self, user: UserId, session: Option<&SessionId>, most: usize) -> Option<OpenStream> {
-        let mut open = self.lock();
-        let count = open.players.entry(user).or_default();
-        if *count >= most {
+    /// Counts a stream. Returns none if the player already has `max` of them.
+    pub(crate) fn open(&self, user: UserId, session: Option<&SessionId>, max: usize) -> Option<OpenStream> {
+        let mut counts = self.lock();
+        let count = counts.players.entry(user).or_default();
+        if *count >= max {
             return None;
         }
         *count += 1;
         let ended = match session {
-            None => CancellationToken::new(),
+            None => SessionEnded::default(),
             Some(id) => {
-                let (count, ended) = open.sessions.entry(id.clone()).or_default();
-                *count += 1;
-                ended.clone()
+                let streams = counts.sessions.entry(id.clone()).or_default();
+                streams.count += 1;
+                streams.ended.clone()
             }
         };
         self.0.metrics.streams.inc();
         Some(OpenStream { streams: self.clone(), user, session: session.cloned(), ended })
     }
 
-    /// Ends the streams of sessions that end, until told to stop.
+    /// Closes the streams of sessions that end. Runs until `drain` is requested.
     pub(crate) async fn run(&self, sessions: &Sessions, drain: Drain) -> Result<(), LoopError> {
         let mut ends = sessions.ends().await?;
         loop {
             tokio::select! {
                 end = ends.next() => match end {
-                    Some(id) => self.end(&id),
-                    None => return Err("the store no longer tells of sessions that end".into()),
+                    Some(end) => self.end(&end),
+                    None => return Err("the subscription to ended sessions was closed".into()),
                 },
                 () = drain.requested() => return Ok(()),
             }
         }
     }
 
-    fn end(&self, id: &SessionId) {
-        if let Some((_, ended)) = self.lock().sessions.get(id) {
-            ended.cancel();
+    fn end(&self, end: &PublishedEnd) {
+        if let Some(streams) = self.lock().sessions.get(&end.id) {
+            streams.ended.set(end.cause);
         }
     }
 }
@@ -92,18 +118,18 @@ impl Streams {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.streams.0.metrics.streams.dec();
-        let mut open = self.streams.lock();
-        if let Entry::Occupied(mut entry) = open.players.entry(self.user) {
+        let mut counts = self.streams.lock();
+        if let Entry::Occupied(mut entry) = counts.players.entry(self.user) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {
                 entry.remove();
             }
         }
         if let Some(id) = &self.session
-            && let Entry::Occupied(mut entry) = open.sessions.entry(id.clone())
+            && let Entry::Occupied(mut entry) = counts.sessions.entry(id.clone())
         {
-            entry.get_mut().0 -= 1;
-            if entry.get().0 == 0 {
+            entry.get_mut().count -= 1;
+            if entry.get().count == 0 {
                 entry.remove();
             }
         }

@@ -1,4 +1,4 @@
-//! The wiring of the gateway: who vouches for players, and the listener for them.
+//! The wiring of the gateway: the issuer of players' tokens, and the listener for players.
 
 mod identity;
 mod routes;
@@ -13,13 +13,14 @@ use base::Clock;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use http_server::{HostPattern, Site, Vouch};
+use http_server::{CallerVerifier, HostPattern, Site};
 use limits::Limits;
 use redis_store::Trial;
 use runtime::lifecycle::{Drain, LoopError};
+use screens::Figure;
 use service::{
-    Context, Dependency, Examined, IssuedOperators, Loop, Need, OpenError, Opened, OperatorRoute, Role,
-    Service, Services, Settings,
+    Context, Dependency, DependencyCheck, IssuerOperators, Loop, Need, OpenError, OperatorRoute, Role,
+    Screen, Service, ServiceParts, Services, Settings,
 };
 use sessions::SessionHistory;
 use utoipa::OpenApi as _;
@@ -27,20 +28,19 @@ use utoipa::openapi::OpenApi;
 
 use self::identity::{BuiltinIssuer, Identity};
 use crate::config::Config;
-use crate::http::{Api, rows};
+use crate::http::{Api, ISSUER, rows};
+use crate::limits_admin::LimitsAdmin;
 use crate::metrics::Metrics;
-use crate::services::{IssuedServices, IssuerOfOperators};
-use crate::{Brought, Gateway, Parts};
+use crate::services::{IssuedOperators, IssuedServices};
+use crate::{Gateway, Parts, ServiceRoutes, console, limits_admin};
 
 const NAME: &str = "gateway";
-/// Where the builtin issuer is, on the gateway's own address.
-const ISSUER: &str = "/issuer";
-/// The longest downtime of loops that players wait for, however long Redis was away.
-const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
-/// How often rate limits that need not be remembered are removed.
+/// The longest downtime of the loop that closes streams of ended sessions, however long Redis was unreachable.
+const MAX_DOWNTIME: Duration = Duration::from_secs(1);
+/// How often unused rate limits are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// The gateway as a service, with the issuer that vouches for its callers.
+/// The wiring of the gateway and of the issuer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -58,7 +58,15 @@ impl Service for Wiring {
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        identity::operator_routes()
+        identity::operator_routes().into_iter().chain(limits_admin::operator_routes()).collect()
+    }
+
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        console::FIGURES.to_vec()
     }
 
     fn scripts(&self) -> Vec<Trial> {
@@ -80,7 +88,7 @@ impl Service for Wiring {
             Need::essential(
                 Role::Gateway,
                 Dependency::IssuerKeys,
-                "Access tokens cannot be checked and nobody can sign in.",
+                "Access tokens cannot be verified and nobody can sign in.",
             ),
             Need::degrades(
                 Role::ServiceApi,
@@ -100,51 +108,69 @@ impl Service for Wiring {
         settings::check_sign_in(reader, settings);
     }
 
-    fn examine<'a>(&'a self, settings: &'a Settings, clock: &'a Clock) -> LocalBoxFuture<'a, Vec<Examined>> {
+    fn examine<'a>(
+        &'a self,
+        settings: &'a Settings,
+        clock: &'a Clock,
+    ) -> LocalBoxFuture<'a, Vec<DependencyCheck>> {
         async {
             let config: &oidc::Config = settings.get();
             let findings = oidc::examine(config, clock).await;
-            vec![Examined { name: "identity", place: config.issuer.to_string(), findings }]
+            vec![DependencyCheck { name: "identity", address: config.issuer.to_string(), findings }]
         }
         .boxed_local()
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         async { open(context) }.boxed_local()
     }
 }
 
-fn open(context: &Context) -> Result<Opened, OpenError> {
+fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let config: &Config = context.settings.get();
     let accounts: Accounts = context.get()?;
     let (lifetime, fresh) = (config.session.lifetime, config.user_cache);
     let history = SessionHistory::new(context.stores.db.clone(), lifetime, fresh, context.clock.clone());
-    // Also where no player comes: services ban and erase users in any process.
+    // Also in processes without the gateway: services ban and erase users in any process.
     accounts.on_sessions_end(Arc::new(history.clone()));
     accounts.on_erase(Arc::new(history.clone()));
     let identity = Identity::open(context, config)?;
     context.provide(BuiltinIssuer(identity.builtin.clone()))?;
-    let operators = identity.provider.clone().map(|provider| Arc::new(IssuerOfOperators(provider)) as _);
-    context.provide(IssuedOperators(operators))?;
+    if let Some(builtin) = &identity.builtin {
+        context.provide(builtin.clone())?;
+    }
+    let operators = identity.provider.clone().map(|provider| Arc::new(IssuedOperators(provider)) as _);
+    context.provide(IssuerOperators(operators))?;
+    if let Some(provider) = &identity.provider {
+        // Operators sign in at the console with it.
+        context.provide(provider.clone())?;
+    }
     let Some(listener) = &context.gateway else {
-        // Services and operators come with tokens of the issuer to processes without a gateway too.
+        context.provide(LimitsAdmin::new(context, &config.limits, None))?;
+        // Processes without a gateway also accept tokens of the issuer, from services and operators.
         let loops = identity.key_loop().into_iter().collect();
-        return Ok(Opened { vouch: vouch(context, &identity), loops, ..Opened::default() });
+        return Ok(ServiceParts {
+            caller_verifier: caller_verifier(context, &identity),
+            loops,
+            ..ServiceParts::default()
+        });
     };
     let public_url = config.public_url(listener);
     let public_host = public_url.host_str().map(HostPattern::of);
-    // Its guard checks origins, which depends on how a caller has shown who they are.
+    // The guard checks origins itself, because the check depends on how the caller is authenticated.
     let site =
         Site::with_checked_origins(context.settings.listen.allowed_hosts.iter().cloned().chain(public_host));
 
     let redis_store = &context.stores.redis_store;
     let limit_metrics = context.metrics.register(limits::Metrics::new);
-    let limits = Limits::new(redis_store, &config.session.key_prefix, config.limits.timeout, limit_metrics);
+    let (prefix, timeout) = (&config.session.key_prefix, config.limits.timeout);
+    let limits = Limits::new(redis_store, prefix, timeout, limit_metrics, context.clock.clone());
+    context.provide(LimitsAdmin::new(context, &config.limits, Some(limits.clone())))?;
     let gateway = Gateway::new(Parts {
         public_url,
         version: context.version,
         openapi: listener.openapi.clone(),
-        trusted: context.settings.listen.limits.trusted_proxies.clone(),
+        trusted_proxies: context.settings.listen.limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),
         live: context.stores.live.clone(),
@@ -164,29 +190,31 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     let gateway = gateway.map_err(|source| OpenError::unusable("gateway.session.keys", source))?;
 
     routes::check(&rows(), context.services)?;
-    let brought = Brought { routes: context.services.player_routes(), provided: context.provided.clone() };
+    let services =
+        ServiceRoutes { routes: context.services.player_routes(), provided: context.provided.clone() };
     let issuer = identity.builtin.as_ref().map(|builtin| (ISSUER, builtin.routes()));
-    Ok(Opened {
-        gateway: gateway.routes(brought, issuer),
+    Ok(ServiceParts {
+        gateway: gateway.routes(services, issuer),
         gateway_site: Some(site),
-        vouch: vouch(context, &identity),
+        caller_verifier: caller_verifier(context, &identity),
         loops: loops(gateway, limits).into_iter().chain(identity.key_loop()).collect(),
-        ..Opened::default()
+        ..ServiceParts::default()
     })
 }
 
-/// Lets in services that the issuer vouches for.
-fn vouch(context: &Context, identity: &Identity) -> Option<Arc<dyn Vouch>> {
+/// Creates the verifier of services with tokens of the issuer.
+fn caller_verifier(context: &Context, identity: &Identity) -> Option<Arc<dyn CallerVerifier>> {
     let provider = identity.provider.clone()?;
     Some(Arc::new(IssuedServices { provider, rights: context.services.rights() }))
 }
 
 fn loops(gateway: Gateway, limits: Limits) -> [Loop; 3] {
     let history = Loop::new("session-history", gateway.clone(), |gateway, drain| async move {
-        gateway.keep_history(drain).await
+        gateway.run_history(drain).await
     });
-    let ends = Loop::new("session-ends", gateway, |gateway, drain| async move { gateway.run(drain).await });
-    [ends.down_at_most(LONGEST_DOWNTIME), history, Loop::new("limits-sweep", limits, sweep)]
+    let ends =
+        Loop::new("session-ends", gateway, |gateway, drain| async move { gateway.run_streams(drain).await });
+    [ends.with_max_downtime(MAX_DOWNTIME), history, Loop::new("limits-sweep", limits, sweep)]
 }
 
 async fn sweep(limits: Limits, drain: Drain) -> Result<(), LoopError> {

@@ -1,54 +1,54 @@
-//! The whole matrix of who waits for whom, tried out live.
+//! The lock compatibility matrix, observed on live locks.
 //!
-//! Two users with two accounts with two resources each: fourteen targets, and every ordered pair of them. The first is locked,
-//! the second is asked for. What is seen is compared with the rule and, where the server shows who waits, with the server.
+//! Two users with two accounts with two resources each are fourteen targets. For every ordered pair, the first target is locked and the
+//! second one is requested. The observation is compared with the rule and, if there is a server, with the server's own tables.
 
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::{Error, Lock, Locks, Target};
+use crate::{Error, LockGuard, LockManager, Target};
 
-/// How long a second acquisition may take before it counts as waiting.
+/// How long the second acquisition may take before it counts as waiting.
 pub const WINDOW: Duration = Duration::from_millis(25);
-/// How long the server's tables may take to show a wait, and a wait to end after the release.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit for the server's tables to show a wait, and for a wait to end after the release.
+const LIMIT: Duration = Duration::from_secs(5);
 
-/// What was seen. Shown as a table.
+/// The observed matrix. `Display` writes it as a table.
 #[derive(Clone, Debug)]
 pub struct Matrix {
-    /// What the targets are called, in the order of rows and columns.
+    /// The names of the targets, in the order of rows and columns.
     pub names: Vec<String>,
-    /// Those who hold by row, those who ask by column.
+    /// Held targets by row, requested targets by column.
     pub cells: Vec<Vec<Cell>>,
 }
 
-/// One pair.
+/// The observation of one pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Whether the second must wait by the rule.
+    /// Whether the second acquisition must wait by the rule.
     pub must_wait: bool,
-    /// Whether it did, and went on when the first was released.
+    /// Whether it waited, and was granted after the release of the first lock.
     pub waited: bool,
-    /// Whether the server's tables showed the wait. None where there are no such tables, and where nobody waited.
+    /// Whether the server's tables showed the wait. None if there is no server or no wait.
     pub server_agrees: Option<bool>,
 }
 
 impl Cell {
-    pub fn is_right(&self) -> bool {
+    pub fn is_correct(&self) -> bool {
         self.must_wait == self.waited && self.server_agrees != Some(false)
     }
 }
 
-/// The ids of a try.
+/// The ids of an observation.
 struct Ids {
     users: [String; 2],
 }
 
 impl Ids {
-    /// Ids that nobody else has, no two of which share a bucket. None if there are too few buckets for that.
-    fn find(locks: &Locks) -> Option<Self> {
+    /// Finds unique ids of which no two share a bucket. None if there are too few buckets.
+    fn find(locks: &LockManager) -> Option<Self> {
         (0..10_000).find_map(|_| {
             let number = base::id::Uuid::now_v7();
             let ids = Self { users: [format!("matrix-{number}-1"), format!("matrix-{number}-2")] };
@@ -80,15 +80,15 @@ impl Ids {
 }
 
 impl Matrix {
-    /// Tries every pair. None if there are so few buckets that the targets get in each other's way by chance.
-    pub async fn observe(locks: &Locks) -> Result<Option<Self>, Error> {
+    /// Observes every pair. None if there are so few buckets that unrelated targets share one.
+    pub async fn observe(locks: &LockManager) -> Result<Option<Self>, Error> {
         let Some(ids) = Ids::find(locks) else { return Ok(None) };
         let targets = ids.targets();
         let mut cells = Vec::new();
         for (_, first) in &targets {
             let mut row = Vec::new();
             for (_, second) in &targets {
-                row.push(pair(locks, *first, *second).await?);
+                row.push(observe_pair(locks, *first, *second).await?);
             }
             cells.push(row);
         }
@@ -99,12 +99,12 @@ impl Matrix {
         self.cells.iter().flatten()
     }
 
-    pub fn is_right(&self) -> bool {
-        self.cells().all(Cell::is_right)
+    pub fn is_correct(&self) -> bool {
+        self.cells().all(Cell::is_correct)
     }
 }
 
-/// `·` passes, `W` waits, `w` waits and the server's tables cannot be asked, `!` is not as the rules say.
+/// `·` does not wait, `W` waits, `w` waits and there is no server to confirm it, `!` violates the rule.
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.names.iter().map(String::len).max().unwrap_or(0);
@@ -113,7 +113,7 @@ impl fmt::Display for Matrix {
             let mut line = format!("{name:width$}");
             for (cell, head) in row.iter().zip(&self.names) {
                 let mark = match cell {
-                    cell if !cell.is_right() => "!",
+                    cell if !cell.is_correct() => "!",
                     Cell { waited: false, .. } => "·",
                     Cell { server_agrees: None, .. } => "w",
                     _ => "W",
@@ -126,48 +126,48 @@ impl fmt::Display for Matrix {
     }
 }
 
-async fn pair(locks: &Locks, first: Target<'_>, second: Target<'_>) -> Result<Cell, Error> {
+async fn observe_pair(locks: &LockManager, first: Target<'_>, second: Target<'_>) -> Result<Cell, Error> {
     let must_wait = first.conflicts_with(&second);
     let holder = locks.acquire(first).await?;
-    let mut asking = Box::pin(locks.acquire(second));
+    let mut acquiring = Box::pin(locks.acquire(second));
     let mut cell = Cell { must_wait, waited: false, server_agrees: None };
-    match timeout(WINDOW, &mut asking).await {
-        Ok(asked) => return done(holder, asked?, cell).await,
-        // On a busy machine what need not wait may still take its time.
+    match timeout(WINDOW, &mut acquiring).await {
+        Ok(acquired) => return release_both(holder, acquired?, cell).await,
+        // On a busy machine an acquisition without a conflict may still take longer.
         Err(_) if !must_wait => {
-            if let Ok(asked) = timeout(PATIENCE, &mut asking).await {
-                return done(holder, asked?, cell).await;
+            if let Ok(acquired) = timeout(LIMIT, &mut acquiring).await {
+                return release_both(holder, acquired?, cell).await;
             }
         }
         Err(_) => {}
     }
     cell.waited = true;
     cell.server_agrees = tokio::select! {
-        seen = server_shows(locks, &holder) => seen?,
-        // It did not wait for the release.
-        asked = &mut asking => {
+        seen = server_shows_wait(locks, &holder) => seen?,
+        // It was granted before the release.
+        acquired = &mut acquiring => {
             cell.waited = false;
-            return done(holder, asked?, cell).await;
+            return release_both(holder, acquired?, cell).await;
         }
     };
     holder.release().await?;
-    let asked = timeout(PATIENCE, asking).await.map_err(|_| Error::Timeout(PATIENCE))??;
-    asked.release().await?;
+    let acquired = timeout(LIMIT, acquiring).await.map_err(|_| Error::Timeout(LIMIT))??;
+    acquired.release().await?;
     Ok(cell)
 }
 
-async fn done(holder: Lock, asked: Lock, cell: Cell) -> Result<Cell, Error> {
-    asked.release().await?;
+async fn release_both(holder: LockGuard, acquired: LockGuard, cell: Cell) -> Result<Cell, Error> {
+    acquired.release().await?;
     holder.release().await?;
     Ok(cell)
 }
 
-/// Whether the server shows that somebody waits for the holder. None where it cannot be asked.
-async fn server_shows(locks: &Locks, holder: &Lock) -> Result<Option<bool>, Error> {
+/// Returns whether the server shows a wait for the holder. None if there is no server.
+async fn server_shows_wait(locks: &LockManager, holder: &LockGuard) -> Result<Option<bool>, Error> {
     let Some(holder) = holder.session_id() else { return Ok(None) };
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
-        let Some(waits) = locks.waits().await? else { return Ok(None) };
+    while began.elapsed() < LIMIT {
+        let Some(waits) = locks.lock_waits().await? else { return Ok(None) };
         if waits.iter().any(|wait| wait.holder == holder) {
             return Ok(Some(true));
         }

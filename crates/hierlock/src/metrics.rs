@@ -1,4 +1,4 @@
-//! What is counted.
+//! Metrics of the lock manager.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::{Error, Level};
 
-/// The metrics of a [`Locks`](crate::Locks). Clones are the same.
+/// The metrics of a [`LockManager`](crate::LockManager). Cheap to clone; clones share state.
 #[derive(Clone)]
 pub struct Metrics(Arc<Instruments>);
 
 struct Instruments {
-    /// By level and outcome, so that no label is looked up while locking.
-    acquire: [[Histogram; Outcome::ALL.len()]; Level::ALL.len()],
+    /// Indexed by level and outcome, so that locking needs no label look-up.
+    acquire: [[Histogram; AcquireOutcome::ALL.len()]; Level::ALL.len()],
     acquire_family: Family<AcquireLabels, Histogram, fn() -> Histogram>,
     hold: Histogram,
     waiters: Gauge,
@@ -28,38 +28,38 @@ struct Instruments {
 /// How an acquisition ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Outcome {
+pub(crate) enum AcquireOutcome {
     Granted,
     Timeout,
-    /// All connections were taken.
-    NoPlace,
+    /// All connections were in use.
+    NoConnection,
     Deadlock,
-    /// The caller left before it ended.
+    /// The caller dropped the future.
     Abandoned,
     /// Any other error.
     Failed,
 }
 
-impl Outcome {
+impl AcquireOutcome {
     const ALL: [Self; 6] =
-        [Self::Granted, Self::Timeout, Self::NoPlace, Self::Deadlock, Self::Abandoned, Self::Failed];
+        [Self::Granted, Self::Timeout, Self::NoConnection, Self::Deadlock, Self::Abandoned, Self::Failed];
 
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Granted => "granted",
             Self::Timeout => "timeout",
-            Self::NoPlace => "no_place",
+            Self::NoConnection => "no_connection",
             Self::Deadlock => "deadlock",
             Self::Abandoned => "abandoned",
             Self::Failed => "failed",
         }
     }
 
-    pub(crate) const fn of<T>(done: &Result<T, Error>) -> Self {
-        match done {
+    pub(crate) const fn from_result<T>(result: &Result<T, Error>) -> Self {
+        match result {
             Ok(_) => Self::Granted,
             Err(Error::Timeout(_)) => Self::Timeout,
-            Err(Error::NoPlace { .. }) => Self::NoPlace,
+            Err(Error::NoConnection { .. }) => Self::NoConnection,
             Err(Error::Deadlock(_)) => Self::Deadlock,
             Err(_) => Self::Failed,
         }
@@ -77,11 +77,11 @@ impl Default for Metrics {
         // 50 us to 26 s.
         let family: Family<AcquireLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 2.0, 20)));
-        let cell = |level: Level, outcome: Outcome| {
-            family.get_or_create(&AcquireLabels { level: level.word(), outcome: outcome.word() }).clone()
+        let cell = |level: Level, outcome: AcquireOutcome| {
+            family.get_or_create(&AcquireLabels { level: level.as_str(), outcome: outcome.as_str() }).clone()
         };
         Self(Arc::new(Instruments {
-            acquire: Level::ALL.map(|level| Outcome::ALL.map(|outcome| cell(level, outcome))),
+            acquire: Level::ALL.map(|level| AcquireOutcome::ALL.map(|outcome| cell(level, outcome))),
             acquire_family: family,
             hold: Histogram::new(exponential_buckets(0.000_1, 4.0, 12)),
             waiters: Gauge::default(),
@@ -96,7 +96,7 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("hierlock");
         registry.register_with_unit(
             "acquire_duration",
-            "Time to acquire a lock, by the level of the deepest target and by how it ended",
+            "Time to acquire a lock, by the level of the deepest target and by outcome",
             Unit::Seconds,
             this.acquire_family.clone(),
         );
@@ -110,18 +110,18 @@ impl Metrics {
         registry.register("holds", "Locks that are held", this.holds.clone());
     }
 
-    pub(crate) fn acquired(&self, level: Level, outcome: Outcome, took: Duration) {
+    pub(crate) fn observe_acquire(&self, level: Level, outcome: AcquireOutcome, took: Duration) {
         self.0.acquire[level as usize][outcome as usize].observe(took.as_secs_f64());
     }
 
-    pub(crate) fn waiter(&self) -> Waiter {
+    pub(crate) fn waiter(&self) -> WaiterGuard {
         self.0.waiters.inc();
-        Waiter(self.clone())
+        WaiterGuard(self.clone())
     }
 
-    pub(crate) fn hold(&self) -> Hold {
+    pub(crate) fn hold(&self) -> HoldTimer {
         self.0.holds.inc();
-        Hold { since: Instant::now(), metrics: self.clone() }
+        HoldTimer { since: Instant::now(), metrics: self.clone() }
     }
 }
 
@@ -131,24 +131,24 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// An acquisition, which counts while it lives.
+/// Counts an acquisition in progress until drop.
 #[derive(Debug)]
-pub(crate) struct Waiter(Metrics);
+pub(crate) struct WaiterGuard(Metrics);
 
-impl Drop for Waiter {
+impl Drop for WaiterGuard {
     fn drop(&mut self) {
         self.0.0.waiters.dec();
     }
 }
 
-/// A lock that is held, which counts while it lives, and for how long it lives.
+/// Counts a held lock until drop, and records how long it was held.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct HoldTimer {
     since: Instant,
     metrics: Metrics,
 }
 
-impl Drop for Hold {
+impl Drop for HoldTimer {
     fn drop(&mut self) {
         self.metrics.0.holds.dec();
         self.metrics.0.hold.observe(self.since.elapsed().as_secs_f64());
@@ -160,16 +160,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_end_has_its_outcome() {
-        let outcome = |error| Outcome::of(&Err::<(), Error>(error));
-        assert_eq!(Outcome::of(&Ok::<(), Error>(())), Outcome::Granted);
-        assert_eq!(outcome(Error::Timeout(Duration::ZERO)), Outcome::Timeout);
-        assert_eq!(outcome(Error::NoPlace { places: 1, after: Duration::ZERO }), Outcome::NoPlace);
-        assert_eq!(outcome(Error::Deadlock(sqlx::Error::PoolClosed)), Outcome::Deadlock);
-        assert_eq!(outcome(Error::Unreachable(sqlx::Error::PoolClosed)), Outcome::Failed);
+    fn results_map_to_outcomes() {
+        let outcome = |error| AcquireOutcome::from_result(&Err::<(), Error>(error));
+        assert_eq!(AcquireOutcome::from_result(&Ok::<(), Error>(())), AcquireOutcome::Granted);
+        assert_eq!(outcome(Error::Timeout(Duration::ZERO)), AcquireOutcome::Timeout);
+        assert_eq!(
+            outcome(Error::NoConnection { max_connections: 1, waited: Duration::ZERO }),
+            AcquireOutcome::NoConnection
+        );
+        assert_eq!(outcome(Error::Deadlock(sqlx::Error::PoolClosed)), AcquireOutcome::Deadlock);
+        assert_eq!(outcome(Error::Unreachable(sqlx::Error::PoolClosed)), AcquireOutcome::Failed);
         assert!(
-            (0..).zip(Outcome::ALL).all(|(number, outcome)| number == outcome as usize),
-            "as they are kept"
+            (0..).zip(AcquireOutcome::ALL).all(|(number, outcome)| number == outcome as usize),
+            "the order of `ALL` is that of the histograms"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! From targets to rows: which, in which mode, in which order.
+//! The rows to lock for a set of targets, with their modes, in locking order.
 
-use crate::space::bucket;
+use crate::bucket_space::bucket;
 use crate::{Level, Target};
 
-/// A row that is locked.
+/// A row of the lock table: a bucket of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row {
     pub level: Level,
@@ -16,18 +16,18 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
-/// Each row once, in the one order that everybody keeps to: by level, then by bucket.
+/// The rows to lock, each once, in the order that all clients use: by level, then by bucket.
 ///
-/// Sorted by anything else, ids for instance, two sets could meet two rows in opposite order, and deadlock.
+/// Any other order could deadlock. If rows were sorted by id, two sets could contain the same two buckets in opposite order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     rows: Vec<(Row, Mode)>,
-    /// Of the deepest target.
+    /// The level of the deepest target.
     level: Level,
 }
 
 impl Plan {
-    /// None where there is no target.
+    /// Plans the locks for the targets. Returns none if there are no targets.
     pub(crate) fn new<'a>(targets: impl IntoIterator<Item = Target<'a>>, buckets: u32) -> Option<Self> {
         let mut rows = Vec::new();
         let mut deepest = None;
@@ -38,7 +38,7 @@ impl Plan {
                 (Row { level: step.level(), bucket: bucket(&step, buckets) }, mode)
             }));
         }
-        // The stronger mode first, for it is the one that stays. Taking both in turn would be an upgrade, and those deadlock.
+        // The stronger mode comes first, so `dedup` keeps it. Taking both modes in turn would be a lock upgrade, which can deadlock.
         rows.sort_unstable_by(|(one, mode), (other, than)| one.cmp(other).then(than.cmp(mode)));
         rows.dedup_by_key(|(row, _)| *row);
         deepest.map(|level| Self { rows, level })
@@ -82,13 +82,17 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_taken_once_in_the_stronger_mode() {
+    fn each_row_is_locked_once_in_the_stronger_mode() {
         let (account, resource) =
             (Target::account("u", "a").unwrap(), Target::resource("u", "a", "r").unwrap());
         let either_way = [plan(&[account, resource], 0), plan(&[resource, account, resource], 0)];
         assert_eq!(either_way[0], either_way[1]);
         for targets in [[account, resource], [resource, account]] {
-            assert_eq!(Plan::new(targets, 0).unwrap().level(), Level::Resource, "that of the deepest");
+            assert_eq!(
+                Plan::new(targets, 0).unwrap().level(),
+                Level::Resource,
+                "the level of the deepest target"
+            );
         }
         let modes: Vec<Mode> = either_way[0].iter().map(|(_, _, mode)| *mode).collect();
         assert_eq!(modes, [Mode::Shared, Mode::Exclusive, Mode::Exclusive]);
@@ -98,7 +102,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
-        fn whatever_the_ids_the_order_is_that_of_the_rows(
+        fn rows_are_in_locking_order_for_any_ids(
             user in 0_u8..20,
             account in 0_u8..20,
             targets in vec((0_u8..3, 0_u8..20), 1..8),

@@ -1,4 +1,4 @@
-//! Trying again what is safe to try again.
+//! Retries of operations that are safe to retry.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use base::Backoff;
 
 use crate::Error;
 
-/// How often to try, and how long to wait between attempts.
+/// A retry policy: the number of attempts and the backoff between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The first one included.
+    /// Includes the first attempt.
     pub attempts: u32,
     pub backoff: Backoff,
 }
@@ -21,14 +21,15 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Runs the operation until it succeeds, fails for good, or the attempts are used up; then its last error is returned.
+    /// Runs the operation until it succeeds, fails with an error that is not safe to retry, or has used up its attempts. Returns the
+    /// last error.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// use base::Clock;
-    /// use hierlock::{Locks, Options, Retry, Target};
+    /// use hierlock::{LockManager, Options, Retry, Target};
     ///
-    /// let locks = Locks::in_process(&Options::default(), &Clock::system());
+    /// let locks = LockManager::in_process(&Options::default(), &Clock::system());
     /// let user = Target::user("u1")?;
     /// let lock = Retry::default().run(|| locks.acquire(user)).await?;
     /// # lock.release().await
@@ -45,15 +46,15 @@ impl Retry {
                 Err(error) => error,
             };
             failures += 1;
-            let Some(wait) = self.again_after(failures, &error) else { return Err(error) };
-            tracing::debug!(failures, cause = base::error::chain(&error), "trying again");
+            let Some(wait) = self.next_delay(failures, &error) else { return Err(error) };
+            tracing::debug!(failures, cause = base::error::chain(&error), "retrying the lock operation");
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// How long to wait before another attempt, after so many have failed, the last one with this error. None if there is to
-    /// be no other.
-    pub fn again_after(&self, failures: u32, error: &Error) -> Option<Duration> {
+    /// Returns the delay before the next attempt, after this many failures of which the last one was `error`. None if there is no next
+    /// attempt.
+    pub fn next_delay(&self, failures: u32, error: &Error) -> Option<Duration> {
         (error.is_safe_to_retry() && failures < self.attempts).then(|| self.backoff.after(failures))
     }
 }
@@ -76,15 +77,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_safe_is_tried_again() {
+    async fn only_safe_errors_are_retried() {
         assert_eq!(attempts(|| Error::Timeout(Duration::ZERO)).await, 4);
         assert_eq!(attempts(|| Error::Deadlock(sqlx::Error::PoolClosed)).await, 4);
         assert_eq!(attempts(|| Error::Lost).await, 1);
-        assert_eq!(attempts(|| Error::NoTarget).await, 1);
+        assert_eq!(attempts(|| Error::NoTargets).await, 1);
     }
 
     #[tokio::test]
-    async fn success_ends_it() {
+    async fn success_ends_the_retries() {
         let mut left = 2;
         let retry = Retry { attempts: 10, backoff: Backoff::new(Duration::ZERO, Duration::ZERO) };
         let done = retry.run(|| {

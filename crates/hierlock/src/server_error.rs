@@ -1,35 +1,37 @@
-//! What the error numbers of MySQL and MariaDB mean to us: the one table of them.
+//! The meaning of MySQL and MariaDB error numbers, in one table.
 
 use sqlx::mysql::MySqlDatabaseError;
 
-/// An error of the server's, by what can be done about it.
+/// An error of the server, classified by what a client can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerError {
     /// The transaction was rolled back to end a deadlock. Galera reports its write conflicts the same way.
     Deadlock,
-    /// The transaction lost to another one that committed first: run it again from the beginning.
+    /// The transaction lost to another one that committed first. Retry it from the beginning.
     Conflict,
     /// Another transaction held a row for longer than `innodb_lock_wait_timeout`.
     LockWaitTimeout,
     /// The statement ran for longer than the server allows.
     StatementTimeout,
     /// The server is full, shutting down or not part of its cluster, or it has ended the session or the statement.
-    Away,
+    Unavailable,
     /// The server takes no writes: it was demoted, or is about to be promoted.
     ReadOnly,
     AccessDenied,
-    NoDatabase,
-    NoTable,
-    /// There is no session with this number to kill.
-    NoSession,
-    /// A table, column or key that is to be made exists, or one that is to be dropped does not.
-    AlreadyDone,
+    /// The user may not run this statement: a privilege is missing.
+    MissingPrivilege,
+    UnknownDatabase,
+    UnknownTable,
+    /// There is no session with this id to kill.
+    UnknownSession,
+    /// The table, column or key to be created exists, or the one to be dropped does not.
+    AlreadyApplied,
     Other,
 }
 
 impl ServerError {
-    /// Returns None if the error is not one of the server's.
-    pub fn of(error: &sqlx::Error) -> Option<Self> {
+    /// Classifies an error. None if it does not come from the server.
+    pub fn classify(error: &sqlx::Error) -> Option<Self> {
         let database = error.as_database_error()?;
         database.try_downcast_ref::<MySqlDatabaseError>().map(|error| Self::from_number(error.number()))
     }
@@ -42,21 +44,23 @@ impl ServerError {
             1205 => Self::LockWaitTimeout,
             // MariaDB, MySQL.
             1969 | 3024 => Self::StatementTimeout,
-            // Too many connections, in all and of this user.
+            // Too many connections, in total or of this user.
             1040 | 1203
             // A Galera node that is not in the primary component answers every statement with ER_UNKNOWN_COM_ERROR.
             | 1047
             // Shutting down; the statement was killed; the session was killed (MariaDB, MySQL) or aborted.
             | 1053 | 1317 | 1927 | 3169 | 1152 | 1184
-            // A packet could not be read or written, or not in time; the session was silent for too long (MySQL).
-            | 1158..=1161 | 4031 => Self::Away,
+            // A packet could not be read or written, or not in time; the session was idle for too long (MySQL).
+            | 1158..=1161 | 4031 => Self::Unavailable,
             // An option (`read_only`, `super_read_only`) forbids it; a read-only transaction; a read-only mode; InnoDB is read-only.
             1290 | 1792 | 1836 | 1874 => Self::ReadOnly,
             1044 | 1045 | 1698 => Self::AccessDenied,
-            1049 => Self::NoDatabase,
-            1146 => Self::NoTable,
-            1094 => Self::NoSession,
-            1050 | 1051 | 1060 | 1061 | 1091 => Self::AlreadyDone,
+            // On a table, on a column, or a global one such as PROCESS.
+            1142 | 1143 | 1227 => Self::MissingPrivilege,
+            1049 => Self::UnknownDatabase,
+            1146 => Self::UnknownTable,
+            1094 => Self::UnknownSession,
+            1050 | 1051 | 1060 | 1061 | 1091 => Self::AlreadyApplied,
             _ => Self::Other,
         }
     }

@@ -1,31 +1,33 @@
-//! How many buckets are enough: trying it out with the real hash, before any row is made.
+//! Simulates bucket collisions with the real hash, to choose the number of buckets before any row is created.
 
 use crate::Target;
-use crate::space::bucket;
+use crate::bucket_space::bucket;
 
-/// What is to be tried: ids of one level.
+/// A simulation of ids of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct Simulation {
     pub ids: u64,
     pub buckets: u32,
     /// How many of the ids are locked at the same time.
     pub held: u64,
 }
 
+/// The result of a [`Simulation`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// The share of acquisitions that wait for an id they have nothing to do with.
+    /// The share of acquisitions that wait for an unrelated id in the same bucket.
     pub false_conflicts: f64,
-    /// The same by the formula, for a perfect hash.
+    /// The same share by formula, for a perfect hash.
     pub expected: f64,
-    /// The share of ids that have their bucket not for themselves. Harmless unless both are locked at once.
+    /// The share of ids whose bucket has other ids too. Harmless unless they are locked at the same time.
     pub sharing: f64,
-    /// The ids in the fullest bucket.
+    /// The number of ids in the fullest bucket.
     pub fullest: u32,
 }
 
-impl Question {
-    pub fn answer(self) -> Prediction {
+impl Simulation {
+    /// Hashes all ids and counts the collisions.
+    pub fn run(self) -> Prediction {
         let Self { ids, buckets, held } = self;
         let (buckets, held) = (buckets.max(1), held.min(ids));
         let of = |number: u64| {
@@ -33,7 +35,7 @@ impl Question {
         };
         let mut counts = vec![0_u32; buckets as usize];
         let mut taken = vec![false; buckets as usize];
-        // Those that are held are spread over all, as players at play are.
+        // The held ids are spread evenly over all ids.
         let before = |number: u64| u128::from(number) * u128::from(held) / u128::from(ids.max(1));
         let is_held = |number: u64| before(number) != before(number + 1);
         for number in 0..ids {
@@ -59,21 +61,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_tried_out_is_what_the_formula_says() {
+    fn simulation_agrees_with_the_formula() {
         for (buckets, held) in [(1_000, 10), (10_000, 500), (100_000, 1_000)] {
-            let found = Question { ids: 200_000, buckets, held }.answer();
+            let found = Simulation { ids: 200_000, buckets, held }.run();
             let ratio = found.false_conflicts / found.expected;
             assert!((0.8..1.2).contains(&ratio), "{buckets}: {found:?}");
         }
     }
 
     #[test]
-    fn extremes_are_answered_too() {
-        let none = Question { ids: 0, buckets: 10, held: 5 }.answer();
+    fn extreme_parameters_are_handled() {
+        let none = Simulation { ids: 0, buckets: 10, held: 5 }.run();
         assert_eq!((none.false_conflicts, none.fullest), (0.0, 0));
-        let one_bucket = Question { ids: 10, buckets: 1, held: 1 }.answer();
+        let one_bucket = Simulation { ids: 10, buckets: 1, held: 1 }.run();
         assert_eq!((one_bucket.false_conflicts, one_bucket.sharing), (1.0, 1.0));
-        let all_held = Question { ids: 10, buckets: 5, held: 99 }.answer();
+        let all_held = Simulation { ids: 10, buckets: 5, held: 99 }.run();
         assert_eq!(all_held.false_conflicts, 0.0);
     }
 }

@@ -1,8 +1,10 @@
-//! What can be locked.
+//! The hierarchy of lock targets.
 
 use std::fmt;
 
-/// How deep in the hierarchy something is.
+use crate::Row;
+
+/// A level of the hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
@@ -14,8 +16,8 @@ pub enum Level {
 impl Level {
     pub const ALL: [Self; 3] = [Self::User, Self::Account, Self::Resource];
 
-    /// As it is written in metrics and messages.
-    pub const fn word(self) -> &'static str {
+    /// Returns the name for metrics and messages.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
             Self::Account => "account",
@@ -26,11 +28,11 @@ impl Level {
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
-/// A user, an account of a user, or a resource of an account. Ids may hold any character, and at least one.
+/// A user, an account of a user, or a resource of an account. Ids are non-empty and may contain any character.
 ///
 /// ```
 /// use hierlock::Target;
@@ -44,7 +46,7 @@ impl fmt::Display for Level {
 pub struct Target<'a> {
     user: &'a str,
     account: Option<&'a str>,
-    /// Some only where there is an account.
+    /// Some only if `account` is.
     resource: Option<&'a str>,
 }
 
@@ -53,7 +55,7 @@ pub struct Target<'a> {
 pub struct OwnedTarget {
     user: String,
     account: Option<String>,
-    /// Some only where there is an account.
+    /// Some only if `account` is.
     resource: Option<String>,
 }
 
@@ -73,7 +75,7 @@ impl From<Target<'_>> for OwnedTarget {
     }
 }
 
-/// An id without a character in it, which is a mistake of the caller's more often than an id.
+/// An empty id. Rejected, because it is more likely a bug of the caller than an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the id of the {0} is empty")]
 pub struct EmptyId(pub Level);
@@ -93,7 +95,7 @@ impl<'a> Target<'a> {
         Ok(Self { resource: Some(id(Level::Resource, resource)?), ..account })
     }
 
-    /// The user that it is, or belongs to.
+    /// Returns the id of the user that this is or belongs to.
     pub const fn user_id(&self) -> &'a str {
         self.user
     }
@@ -106,7 +108,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The user and everything on the way down to the target, which is the last.
+    /// Returns the ancestors from the user down, then the target itself.
     pub(crate) fn path(self) -> impl Iterator<Item = Self> {
         let user = Self { account: None, resource: None, ..self };
         let account = self.account.map(|_| Self { resource: None, ..self });
@@ -114,22 +116,27 @@ impl<'a> Target<'a> {
         [Some(user), account, resource].into_iter().flatten()
     }
 
-    /// The ids from the user down.
+    /// Returns the ids from the user down.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &'a str> {
         [Some(self.user), self.account, self.resource].into_iter().flatten()
     }
 
-    /// The bucket that stands for it, of so many.
+    /// Returns the bucket of this target among `buckets`.
     pub fn bucket(&self, buckets: u32) -> u32 {
-        crate::space::bucket(self, buckets)
+        crate::bucket_space::bucket(self, buckets)
     }
 
-    /// Whether one of the two is the other or lies above it: just then they exclude each other.
+    /// Returns whether a lock on this target needs the row, for itself or for an ancestor.
+    pub(crate) fn needs(&self, row: Row, buckets: u32) -> bool {
+        self.path().any(|step| step.level() == row.level && step.bucket(buckets) == row.bucket)
+    }
+
+    /// Returns whether locks on the two targets exclude each other: if and only if one is the other or an ancestor of it.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         self.ids().zip(other.ids()).all(|(ours, theirs)| ours == theirs)
     }
 
-    /// Returns whether a lock on this target also locks the other: it is the other one, or lies above it.
+    /// Returns whether a lock on this target also locks the other one: it is the same target or an ancestor of it.
     pub fn covers(&self, other: &Self) -> bool {
         self.level() <= other.level() && self.conflicts_with(other)
     }
@@ -154,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_id_is_refused_at_its_level() {
+    fn empty_id_is_rejected_with_its_level() {
         assert_eq!(Target::user(""), Err(EmptyId(Level::User)));
         assert_eq!(Target::account("", ""), Err(EmptyId(Level::User)));
         assert_eq!(Target::account("u", ""), Err(EmptyId(Level::Account)));
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_leads_from_the_user_to_the_target() {
+    fn path_leads_from_the_user_to_the_target() {
         let levels = |target: Target<'_>| target.path().map(|step| step.level()).collect::<Vec<_>>();
         assert_eq!(levels(Target::resource("u", "a", "r").unwrap()), Level::ALL);
         assert_eq!(levels(Target::account("u", "a").unwrap()), Level::ALL[..2]);
@@ -171,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_conflict_with_what_is_above_and_below() {
+    fn targets_conflict_with_ancestors_and_descendants() {
         let user = Target::user("u").unwrap();
         let account = Target::account("u", "a").unwrap();
         let (sword, shield) =
@@ -183,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_covers_itself_and_what_is_below() {
+    fn target_covers_itself_and_its_descendants() {
         let (user, account) = (Target::user("u").unwrap(), Target::account("u", "a").unwrap());
         let sword = Target::resource("u", "a", "sword").unwrap();
         for above in [user, account, sword] {
@@ -197,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owned_target_is_the_same_target() {
+    fn owned_target_equals_its_source() {
         for target in [
             Target::user("u").unwrap(),
             Target::account("u", "a").unwrap(),

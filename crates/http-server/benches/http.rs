@@ -1,13 +1,13 @@
-//! What two shortcuts of our HTTP server save, against axum's own server with the same handlers and the same allocator.
+//! Measures what two shortcuts of our HTTP server save, compared with axum's server with the same handlers and the same allocator.
 //!
-//! - Memory of an idle stream of server-sent events (axum's `Sse`): under `axum::serve`, under our listener while hyper keeps the
-//!   connection, and under our listener past hyper.
-//! - CPU and rate of a request: by the router under `axum::serve`, by the router under our listener, and past the router.
+//! - Memory of an idle stream of server-sent events (axum's `Sse`): in `axum::serve`, in our listener while hyper keeps the
+//!   connection, and in our listener after hyper is dropped (ADR 13).
+//! - CPU time and rate of a request: routed by `axum::serve`, routed by our listener, and on a direct route (ADR 16).
 //!
-//! Each server is a process of its own (this program again), so that memory and CPU are the server's alone. Kinds of requests take
-//! turns, so that a busy machine disturbs all alike. Linux only: it reads `/proc`.
+//! Each server runs in its own process (this program again), so that memory and CPU time are the server's alone. The kinds of
+//! requests take turns, so that other load on the machine affects all alike. Linux only: it reads `/proc`.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "a failure ends the benchmark")]
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader};
@@ -31,23 +31,24 @@ use testkit::bench::Report;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// As the product has it.
+/// The allocator of the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Streams that are open before memory is read the first time, and how many more are opened if the limit of files allows it. With a
-/// few hundred only, what the allocator holds in reserve is most of what is measured.
+/// Streams that are open before memory is read the first time.
 const WARM_STREAMS: usize = 100;
+/// The most streams to measure, if the limit of open files allows it. With only a few hundred, the allocator's reserve dominates.
 const MAX_STREAMS: usize = 8_000;
-/// Files that are no streams.
+/// Open files that are not streams.
 const OTHER_FILES: usize = 100;
-/// How long the allocator has to give back what opening the streams took.
+/// How long to wait until the allocator has returned the memory that opening the streams used.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Connections that send requests, and how long one kind of request has its turn.
+/// Connections that send requests.
 const CONNECTIONS: usize = 8;
+/// How long one kind of request is measured at a time.
 const TURN: Duration = Duration::from_millis(1_000);
 const TURNS: usize = 7;
-/// A tick of `/proc/PID/stat`.
+/// The unit of the CPU times in `/proc/PID/stat`.
 const TICK: Duration = Duration::from_millis(10);
 const BODY: &str = r#"{"ticket":{"search_fields":{"tags":["duel"]}}}"#;
 
@@ -67,22 +68,22 @@ const LIMITS: Limits = Limits {
 async fn main() {
     let args: Vec<String> = std::env::args().collect();
     match args.iter().position(|arg| arg == "serve").and_then(|at| args.get(at + 1)).map(String::as_str) {
-        Some("axum") => serve_by_axum().await,
-        Some("ours") => serve_by_us().await,
+        Some("axum") => serve_with_axum().await,
+        Some("ours") => serve_with_ours().await,
         _ => measure().await,
     }
 }
 
 async fn measure() {
-    let mut report = Report::new("http").columns(["what", "per stream", "CPU per request", "requests/s"]);
+    let mut report = Report::new("http").columns(["subject", "per stream", "CPU per request", "requests/s"]);
     let count = MAX_STREAMS.min(max_files().saturating_sub(WARM_STREAMS + OTHER_FILES));
     let mut bytes = Vec::new();
     for (name, server, path) in [
         ("stream: axum", "axum", "/events"),
         ("stream: our listener, hyper keeps it", "ours", "/events-by-hyper"),
-        ("stream: our listener, past hyper", "ours", "/events"),
+        ("stream: our listener, without hyper", "ours", "/events"),
     ] {
-        // A new process each time: memory that was freed is not always given back.
+        // A new process each time: freed memory is not always returned to the system.
         let each = bytes_per_stream(&Subject::start(server), path, count).await;
         report.row([name.to_owned(), format!("{each:.0} bytes")]);
         bytes.push(each);
@@ -95,7 +96,7 @@ async fn measure() {
             cost.add(load(subject, path).await);
         }
     }
-    let names = ["request: axum", "request: our listener, routed", "request: our listener, past the router"];
+    let names = ["request: axum", "request: our listener, routed", "request: our listener, direct"];
     for (name, cost) in names.into_iter().zip(&costs) {
         let cells = ["".to_owned(), format!("{:.1} us", cost.cpu_micros()), format!("{:.0}", cost.rate())];
         report.row([name.to_owned()].into_iter().chain(cells));
@@ -117,7 +118,7 @@ async fn measure() {
     report.finish(by_axum / direct).unwrap();
 }
 
-/// Opens `count` streams that stay idle. Returns how much memory of the server each one takes.
+/// Opens `count` idle streams. Returns the server's memory per stream.
 async fn bytes_per_stream(subject: &Subject, path: &str, count: usize) -> f64 {
     let warm = open_streams(subject, path, WARM_STREAMS).await;
     tokio::time::sleep(SETTLE).await;
@@ -129,7 +130,7 @@ async fn bytes_per_stream(subject: &Subject, path: &str, count: usize) -> f64 {
     after.saturating_sub(before) as f64 / count as f64
 }
 
-/// How many files this process and those it starts may open.
+/// Returns how many files this process and its children may open.
 fn max_files() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let soft = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -153,14 +154,14 @@ async fn load(subject: &Subject, path: &str) -> Cost {
         "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
         BODY.len()
     );
-    let (cpu, began) = (subject.cpu(), Instant::now());
+    let (cpu, started) = (subject.cpu(), Instant::now());
     let requests = join_all((0..CONNECTIONS).map(|_| {
         let (request, address) = (request.clone(), subject.address.clone());
         async move {
             let mut connection = TcpStream::connect(address).await.unwrap();
             connection.set_nodelay(true).unwrap();
             let mut count = 0;
-            while began.elapsed() < TURN {
+            while started.elapsed() < TURN {
                 connection.write_all(request.as_bytes()).await.unwrap();
                 read_until(&mut connection, BODY.as_bytes()).await;
                 count += 1;
@@ -171,13 +172,13 @@ async fn load(subject: &Subject, path: &str) -> Cost {
     .await
     .into_iter()
     .sum();
-    Cost { requests, cpu: subject.cpu() - cpu, took: began.elapsed() }
+    Cost { requests, cpu: subject.cpu() - cpu, took: started.elapsed() }
 }
 
-/// Reads until what was read ends with `end`.
+/// Reads until the data ends with `end`.
 async fn read_until(stream: &mut TcpStream, end: &[u8]) {
     let mut read = Vec::with_capacity(1024);
-    // An event is in a chunk, whose end follows it.
+    // A line break ends the chunk that contains the event.
     while !read.ends_with(end) && !read.strip_suffix(b"\r\n").is_some_and(|read| read.ends_with(end)) {
         assert!(stream.read_buf(&mut read).await.unwrap() > 0, "{}", String::from_utf8_lossy(&read));
     }
@@ -207,7 +208,7 @@ impl Cost {
     }
 }
 
-/// A server in a process of its own, which is killed when this is dropped.
+/// A server in its own process, which is killed on drop.
 struct Subject {
     process: Child,
     address: String,
@@ -229,7 +230,7 @@ impl Subject {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.process.id())).unwrap()
     }
 
-    /// Resident bytes.
+    /// Returns the resident memory in bytes.
     fn memory(&self) -> u64 {
         let status = self.file("status");
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -238,7 +239,7 @@ impl Subject {
 
     fn cpu(&self) -> Duration {
         let stat = self.file("stat");
-        // The name of the program, in parentheses, may hold anything; the state and numbers follow it.
+        // The program name in parentheses may contain anything. The state and the numbers follow it.
         let (_, numbers) = stat.rsplit_once(')').unwrap();
         let ticks = numbers.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap());
         TICK * ticks.sum::<u32>()
@@ -252,13 +253,13 @@ impl Drop for Subject {
     }
 }
 
-async fn serve_by_axum() {
+async fn serve_with_axum() {
     let listener = listen().await;
     axum::serve(listener, router()).await.unwrap();
 }
 
-async fn serve_by_us() {
-    // As in the product: spans are made, and nothing below INFO is written.
+async fn serve_with_ours() {
+    // As in the product: spans are created, and nothing below INFO is written.
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::sink).init();
     let config = Config {
         start_timeout: Duration::from_secs(10),
@@ -277,7 +278,7 @@ async fn serve_by_us() {
     process.run(Signals::listen().unwrap(), start).await;
 }
 
-#[expect(clippy::print_stdout, reason = "the process that started this one reads it")]
+#[expect(clippy::print_stdout, reason = "the parent process reads it")]
 async fn listen() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap());
@@ -285,7 +286,7 @@ async fn listen() -> TcpListener {
 }
 
 fn router() -> Router {
-    // As many routes as a listener of the product has.
+    // About as many routes as a listener of the product has.
     let others = (0..30).fold(Router::new(), |router, at| {
         router.route(&format!("/v1/things-{at}/{{id}}"), get(async || "never called"))
     });
@@ -305,7 +306,7 @@ async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     Sse::new(hello.chain(stream::pending())).keep_alive(KeepAlive::default())
 }
 
-/// The same for a client. Our listener takes a connection from hyper by the usual spelling of the type only.
+/// Responds like [`events`], but with a spelling of the content type that our listener does not recognize, so hyper is kept.
 async fn events_by_hyper() -> Response {
     let mut response = events().await.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("Text/Event-Stream"));

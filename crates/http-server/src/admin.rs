@@ -1,4 +1,4 @@
-//! The admin listener: for operators and their machines, never for players.
+//! Health and metrics routes of the admin API.
 
 use axum::Json;
 use axum::response::IntoResponse;
@@ -11,7 +11,7 @@ use runtime::Metrics;
 use runtime::lifecycle::{PartState, Readiness, Report, RoleReport};
 use runtime::metrics;
 
-/// `/healthz` (the process answers) and `/readyz` (the roles can do their essential work).
+/// Returns `/healthz` (the process answers) and `/readyz` (every role can do its essential work).
 pub fn health(readiness: Readiness) -> [(&'static str, MethodRouter); 2] {
     [
         ("/healthz", get(async || Json(json!({ "alive": true })))),
@@ -19,7 +19,7 @@ pub fn health(readiness: Readiness) -> [(&'static str, MethodRouter); 2] {
     ]
 }
 
-/// `/metrics`, for what scrapes them.
+/// Returns `/metrics`, for a metrics scraper.
 pub fn scrape(metrics: Metrics) -> (&'static str, MethodRouter) {
     let encode = async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.encode());
     ("/metrics", get(encode))

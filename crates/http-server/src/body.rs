@@ -1,4 +1,4 @@
-//! What callers send, read so that a mistake is answered with a problem document that says what to do.
+//! Extractors for bodies and queries. An error is a problem document that says what to change.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::Problem;
+use super::decode_error::{describe_body, describe_bytes, describe_query};
 
-/// The JSON body of a request. How large it may be is for the router to say, with axum's `DefaultBodyLimit`.
+/// The JSON body of a request. The router limits its size with axum's `DefaultBodyLimit`.
 #[derive(Clone, Copy, Debug)]
-pub struct Body<T>(pub T);
+pub struct JsonBody<T>(pub T);
 
-/// How long a caller may take to send a body, as an extension of the request: `.layer(Extension(BodyTimeout(…)))`.
+/// The time that a caller may take to send a body, as an extension of the request: `.layer(Extension(BodyTimeout(…)))`.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyTimeout(pub Duration);
 
@@ -27,20 +28,20 @@ impl Default for BodyTimeout {
     }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let BodyTimeout(limit) = request.extensions().get().copied().unwrap_or_default();
         match timeout(limit, Json::from_request(request, state)).await {
             Ok(Ok(Json(value))) => Ok(Self(value)),
-            Ok(Err(rejection)) => Err(Problem::new(code(&rejection)).detail(detail(&rejection))),
-            Err(_) => Err(Problem::new(Code::SlowRequest).detail("The body did not arrive in time.")),
+            Ok(Err(rejection)) => Err(Problem::new(code(&rejection)).detail(describe_body(&rejection))),
+            Err(_) => Err(slow_body()),
         }
     }
 }
 
-/// The body of a request as it was sent, byte by byte: what a signature covers. The limits are those of [`Body`].
+/// The unchanged bytes of a body, for a signature. It has the same limits as [`JsonBody`].
 #[derive(Clone, Debug)]
 pub struct RawBody(pub Bytes);
 
@@ -51,10 +52,16 @@ impl<S: Send + Sync> FromRequest<S> for RawBody {
         let BodyTimeout(limit) = request.extensions().get().copied().unwrap_or_default();
         match timeout(limit, Bytes::from_request(request, state)).await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(rejection)) => Err(Problem::new(code_of_bytes(&rejection)).detail(rejection.body_text())),
-            Err(_) => Err(Problem::new(Code::SlowRequest).detail("The body did not arrive in time.")),
+            Ok(Err(rejection)) => {
+                Err(Problem::new(code_of_bytes(&rejection)).detail(describe_bytes(&rejection)))
+            }
+            Err(_) => Err(slow_body()),
         }
     }
+}
+
+fn slow_body() -> Problem {
+    Problem::new(Code::SlowRequest).detail("The body did not arrive in time.")
 }
 
 fn code(rejection: &JsonRejection) -> Code {
@@ -73,10 +80,6 @@ fn code_of_bytes(rejection: &BytesRejection) -> Code {
     }
 }
 
-fn detail(rejection: &JsonRejection) -> String {
-    format!("The body: {}", rejection.body_text())
-}
-
 /// The query of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<T>(pub T);
@@ -85,9 +88,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let asked = axum::extract::Query::from_request_parts(parts, state).await;
-        let axum::extract::Query(value) = asked.map_err(|rejection: QueryRejection| {
-            Problem::new(Code::InvalidArgument).detail(format!("The query: {}", rejection.body_text()))
+        let decoded = axum::extract::Query::from_request_parts(parts, state).await;
+        let axum::extract::Query(value) = decoded.map_err(|rejection: QueryRejection| {
+            Problem::new(Code::InvalidArgument).detail(describe_query(&rejection))
         })?;
         Ok(Self(value))
     }

@@ -1,4 +1,4 @@
-//! Who calls the service API, and what they may do there.
+//! The callers of the service API and their rights.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,23 +13,23 @@ use axum::extract::{FromRequestParts, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use base::Code;
-use config::{Rejected, Setting, Value};
+use config::{InvalidValue, Setting, Value};
 use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
 
 use super::Problem;
 
-/// Something that a caller of the service API may be allowed to do. The service whose routes ask for it declares it.
+/// A right of a caller of the service API. The service whose routes require it declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right(&'static str);
 
 impl Right {
-    /// To look things up, in any service.
+    /// Read data of any service.
     pub const READ: Self = Self::new("read");
-    /// To decide over users, in any service: to ban and erase them.
+    /// Ban and erase users.
     pub const OPERATOR: Self = Self::new("operator");
 
-    /// The word is what `services.NAME.may` and the issuer's tokens call it.
+    /// Creates a right. `word` is its name in `services.NAME.may` and in the issuer's tokens.
     pub const fn new(word: &'static str) -> Self {
         Self(word)
     }
@@ -39,9 +39,9 @@ impl Right {
     }
 }
 
-/// The SHA-256 of a token: what is configured, so that a file that is read by others gives nothing away.
+/// The SHA-256 of a token. The configuration contains the hash, so a leaked file does not leak the token.
 ///
-/// A plain digest will do, for tokens are random and long: there is nothing to guess.
+/// A plain digest is enough: tokens are long and random, so they cannot be guessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenHash([u8; 32]);
 
@@ -78,12 +78,14 @@ impl FromStr for TokenHash {
 
 impl Setting for TokenHash {
     fn expected() -> String {
-        "the SHA-256 of a token in 64 hexadecimal digits; `playhouse token` makes a token and tells its hash"
+        "the SHA-256 of a token in 64 hexadecimal digits; `playhouse token` creates a token and prints its hash"
             .to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        String::parse(value)?.parse().map_err(|()| Rejected::because("it is not 64 hexadecimal digits"))
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        String::parse(value)?
+            .parse()
+            .map_err(|()| InvalidValue::with_reason("it is not 64 hexadecimal digits"))
     }
 
     fn show(&self) -> String {
@@ -91,14 +93,14 @@ impl Setting for TokenHash {
     }
 }
 
-/// A caller of the service API that the configuration names, with its token and its rights.
+/// A caller of the service API in the configuration: its token and its rights.
 #[derive(Clone, Debug)]
 pub struct ConfiguredCaller {
     pub token_hash: TokenHash,
     pub may: Vec<Right>,
 }
 
-/// Who called. Every request to the service API carries one.
+/// The caller of a request to the service API. The guard attaches it to the request; handlers extract it.
 #[derive(Clone, Debug)]
 pub struct Caller {
     name: Arc<str>,
@@ -110,12 +112,12 @@ impl Caller {
         Self { name: name.into(), may: may.into() }
     }
 
-    /// The name that the configuration gives them.
+    /// Returns the name from the configuration, or the issuer's name of the client.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Refuses a caller who may not do this.
+    /// Fails if the caller lacks the right.
     pub fn require(&self, right: Right) -> Result<(), Problem> {
         if self.may.contains(&right) {
             return Ok(());
@@ -134,32 +136,32 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Says who calls by a token that the configuration does not know: an issuer's.
-pub trait Vouch: fmt::Debug + Send + Sync {
-    /// Nobody, if the token is no good here; a problem, if that cannot be told.
+/// Verifies tokens of an issuer, which the configuration does not contain.
+pub trait CallerVerifier: fmt::Debug + Send + Sync {
+    /// Returns the caller, or none if the token is not valid. Fails if the token cannot be verified.
     fn caller<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<Caller>, Problem>>;
 }
 
-/// Lets in those who show the token of a service.
+/// Authenticates callers of the service API by their tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     configured: Arc<HashMap<TokenHash, Caller>>,
-    vouch: Option<Arc<dyn Vouch>>,
+    verifier: Option<Arc<dyn CallerVerifier>>,
 }
 
 impl Credentials {
     pub fn new<'a>(callers: impl IntoIterator<Item = (&'a str, &'a ConfiguredCaller)>) -> Self {
         let by_token =
             |(name, caller): (&str, &ConfiguredCaller)| (caller.token_hash, Caller::new(name, &caller.may));
-        Self { configured: Arc::new(callers.into_iter().map(by_token).collect()), vouch: None }
+        Self { configured: Arc::new(callers.into_iter().map(by_token).collect()), verifier: None }
     }
 
-    /// Lets in those as well whom somebody else vouches for.
-    pub fn or(self, vouch: Option<Arc<dyn Vouch>>) -> Self {
-        Self { vouch, ..self }
+    /// Also accepts tokens that the verifier accepts.
+    pub fn with_verifier(self, verifier: Option<Arc<dyn CallerVerifier>>) -> Self {
+        Self { verifier, ..self }
     }
 
-    /// Refuses every request to these routes that does not say who it is from.
+    /// Refuses every request to these routes without a valid token.
     pub fn guard(&self, routes: Router) -> Router {
         let credentials = self.clone();
         routes.layer(middleware::from_fn(move |mut request: Request, next: Next| {
@@ -170,7 +172,7 @@ impl Credentials {
                         request.extensions_mut().insert(caller);
                         next.run(request).await
                     }
-                    Ok(None) => unknown(),
+                    Ok(None) => unauthenticated(),
                     Err(problem) => problem.into_response(),
                 }
             }
@@ -179,22 +181,22 @@ impl Credentials {
 
     async fn caller(&self, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
         let Some(token) = bearer_token(headers) else { return Ok(None) };
-        // Looked up by its hash, so how long it takes says nothing of the token.
-        match (self.configured.get(&TokenHash::of(token)), &self.vouch) {
+        // Looked up by its hash, so the time that it takes does not depend on the token.
+        match (self.configured.get(&TokenHash::of(token)), &self.verifier) {
             (Some(caller), _) => Ok(Some(caller.clone())),
-            (None, Some(vouch)) => vouch.caller(token).await,
+            (None, Some(verifier)) => verifier.caller(token).await,
             (None, None) => Ok(None),
         }
     }
 }
 
-/// The token that a request carries: `Authorization: Bearer TOKEN`.
+/// Returns the token of a request: `Authorization: Bearer TOKEN`.
 pub fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn unknown() -> Response {
+fn unauthenticated() -> Response {
     let detail = "Send the token of a service: `Authorization: Bearer TOKEN`.";
     let mut response = Problem::new(Code::Unauthenticated).detail(detail).into_response();
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_read_as_it_is_written() {
+    fn token_hash_parses_its_own_text() {
         let hash = TokenHash::of("secret");
         assert_eq!(hash.to_string(), "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b");
         assert_eq!(hash.to_string().parse(), Ok(hash));
@@ -216,19 +218,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_token_tells_who_calls() {
+    async fn token_identifies_the_caller() {
         let shop = ConfiguredCaller { token_hash: TokenHash::of("secret"), may: vec![Right::READ] };
         let credentials = Credentials::new([("shop", &shop)]);
-        let ask = async |value: &str| {
+        let caller_of = async |value: &str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
             credentials.caller(&headers).await.unwrap()
         };
-        let caller = ask("Bearer secret").await.unwrap();
+        let caller = caller_of("Bearer secret").await.unwrap();
         assert_eq!(caller.name(), "shop");
         assert!(caller.require(Right::READ).is_ok() && caller.require(Right::OPERATOR).is_err());
-        assert!(ask("bearer  secret ").await.is_some());
+        assert!(caller_of("bearer  secret ").await.is_some());
         for wrong in ["Bearer", "Bearer ", "Bearer Secret", "Basic secret", "secret"] {
-            assert!(ask(wrong).await.is_none(), "{wrong}");
+            assert!(caller_of(wrong).await.is_none(), "{wrong}");
         }
         assert!(credentials.caller(&HeaderMap::new()).await.unwrap().is_none());
     }

@@ -1,4 +1,4 @@
-//! The header `Date`, made once a second.
+//! The header `Date`, formatted once a second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
@@ -6,34 +6,34 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::http::HeaderValue;
 use base::Clock;
 
-/// Makes the value of the header. Cheap to clone; clones share state.
+/// Formats the header. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(super) struct Dates(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     clock: Clock,
-    /// The last second that was asked for, and its text.
+    /// The last formatted second, and its text.
     last: Mutex<(u64, HeaderValue)>,
 }
 
 impl Dates {
     pub(super) fn new(clock: Clock) -> Self {
-        Self(Arc::new(Inner { clock, last: Mutex::new((0, text(0))) }))
+        Self(Arc::new(Inner { clock, last: Mutex::new((0, format(0))) }))
     }
 
-    /// The time now.
+    /// Returns the header for the current time.
     pub(super) fn now(&self) -> HeaderValue {
         let second = u64::try_from(self.0.clock.now().as_millis()).unwrap_or_default() / 1000;
         let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != second {
-            *last = (second, text(second));
+            *last = (second, format(second));
         }
         last.1.clone()
     }
 }
 
-fn text(second: u64) -> HeaderValue {
+fn format(second: u64) -> HeaderValue {
     let time = UNIX_EPOCH + Duration::from_secs(second);
     HeaderValue::try_from(httpdate::fmt_http_date(time)).unwrap_or(HeaderValue::from_static(""))
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_date_is_that_of_the_clock() {
+    fn date_follows_the_clock() {
         let clock = Clock::manual(Timestamp::from_millis(784_111_777_500));
         let dates = Dates::new(clock.clone());
         assert_eq!(dates.now(), "Sun, 06 Nov 1994 08:49:37 GMT");

@@ -1,4 +1,4 @@
-//! Services that are called by their exact path, past the router: for calls that come by the ten thousand.
+//! Direct routes: handlers called by their exact path, without the router, for calls at tens of thousands per second (ADR 16).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,35 +21,51 @@ use tower::Service;
 use tracing::{Instrument, Span};
 
 use super::{
-    Audience, Connection, Leave, Problem, REQUEST_ID, Serving, Site, identify, is_grpc, known_method,
-    request_id, span,
+    Audience, Connection, Middleware, OnDrop, Problem, REQUEST_ID, Site, is_grpc, known_method, request_id,
+    set_request_id, span,
 };
 use crate::dates::Dates;
 use crate::metrics::{ConnectionMetrics, HttpLabels, HttpMetrics, ListenerLabels};
 use runtime::telemetry::is_traced;
 
 type Handler = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response> + Send + Sync>;
+type EarlyCheck = Arc<dyn Fn(&Request<Body>) -> Option<Response> + Send + Sync>;
 
-/// What a listener serves.
+/// The `http_route` label of requests that were refused before the router.
+const REFUSED_EARLY: &str = "refused_early";
+
+/// The routes of a listener.
 #[derive(Default)]
 pub struct Routes {
     pub(super) router: Router,
     pub(super) direct: HashMap<String, Handler>,
+    pub(super) early_check: Option<EarlyCheck>,
 }
 
 impl Routes {
     pub fn new(router: Router) -> Self {
-        Self { router, direct: HashMap::new() }
+        Self { router, direct: HashMap::new(), early_check: None }
     }
 
-    /// Adds what other routes serve.
-    pub fn merge(mut self, other: Self) -> Self {
-        self.router = self.router.merge(other.router);
-        self.direct.extend(other.direct);
+    /// Calls `refuse` before a request gets a span or reaches the router. A response that it returns is sent unchanged. A request
+    /// that it does not refuse costs only the call.
+    pub fn refuse_early(
+        mut self,
+        refuse: impl Fn(&Request<Body>) -> Option<Response> + Send + Sync + 'static,
+    ) -> Self {
+        self.early_check = Some(Arc::new(refuse));
         self
     }
 
-    /// Serves one path, whatever the method, with a handler that the router knows nothing of.
+    /// Adds the routes of `other`.
+    pub fn merge(mut self, other: Self) -> Self {
+        self.router = self.router.merge(other.router);
+        self.direct.extend(other.direct);
+        self.early_check = self.early_check.or(other.early_check);
+        self
+    }
+
+    /// Serves one path, for all methods, with a handler that is called without the router.
     pub fn direct(
         mut self,
         path: impl Into<String>,
@@ -72,17 +88,18 @@ impl fmt::Debug for Routes {
     }
 }
 
-/// Routes with what every listener does around them.
+/// The routes of a listener, wrapped in the shared middleware.
 #[derive(Clone)]
-pub(crate) struct Served {
+pub(crate) struct ListenerRoutes {
     router: Router,
-    direct: Arc<HashMap<String, Arc<Direct>>>,
+    direct: Arc<HashMap<String, Arc<DirectRoute>>>,
+    early: Option<Arc<EarlyRefusals>>,
     connection: Option<Connection>,
     connections: ConnectionMetrics,
     dates: Dates,
 }
 
-struct Direct {
+struct DirectRoute {
     listener: &'static str,
     audience: Audience,
     site: Site,
@@ -91,22 +108,25 @@ struct Direct {
     metrics: HttpMetrics,
     active: Gauge,
     panics: Counter,
-    /// Of the answers that are usual.
+    /// The histogram of successful POST requests, the common case.
     duration: Histogram,
 }
 
-impl Served {
-    pub(super) fn new(
-        serving: &Serving,
-        listener: &'static str,
-        site: Site,
-        router: Router,
-        direct: HashMap<String, Handler>,
-    ) -> Self {
-        let Serving { metrics, audience, dates } = serving.clone();
-        let of = |(route, handler): (String, Handler)| {
+struct EarlyRefusals {
+    listener: &'static str,
+    refuse: EarlyCheck,
+    metrics: HttpMetrics,
+    /// The histogram of rate-limited GET requests, the common case.
+    duration: Histogram,
+}
+
+impl ListenerRoutes {
+    pub(super) fn new(middleware: &Middleware, listener: &'static str, site: Site, routes: Routes) -> Self {
+        let Routes { router, direct, early_check } = routes;
+        let Middleware { metrics, audience, dates } = middleware.clone();
+        let direct_route = |(route, handler): (String, Handler)| {
             let labels = labels(listener, "POST", &route, StatusCode::OK);
-            let direct = Direct {
+            let direct = DirectRoute {
                 listener,
                 audience,
                 site: site.clone(),
@@ -119,21 +139,26 @@ impl Served {
             };
             (route, Arc::new(direct))
         };
-        let direct = Arc::new(direct.into_iter().map(of).collect());
+        let direct = Arc::new(direct.into_iter().map(direct_route).collect());
         let connections = metrics.connections(listener);
-        Self { router, direct, connection: None, connections, dates }
+        let early = early_check.map(|refuse| {
+            let labels = labels(listener, "GET", REFUSED_EARLY, StatusCode::TOO_MANY_REQUESTS);
+            let duration = metrics.duration.get_or_create(&labels).clone();
+            Arc::new(EarlyRefusals { listener, refuse, metrics, duration })
+        });
+        Self { router, direct, early, connection: None, connections, dates }
     }
 
     pub(super) fn connections(&self) -> &ConnectionMetrics {
         &self.connections
     }
 
-    /// The value of the header `Date`.
+    /// Returns the value of the header `Date`.
     pub(super) fn date(&self) -> HeaderValue {
         self.dates.now()
     }
 
-    /// The same for the requests of one connection.
+    /// Returns a copy for the requests of one connection.
     pub(super) fn on(&self, connection: Connection) -> Self {
         Self { connection: Some(connection), ..self.clone() }
     }
@@ -142,12 +167,15 @@ impl Served {
         if let Some(connection) = &self.connection {
             request.extensions_mut().insert(connection.clone());
         }
+        if let Some(response) = self.early.as_ref().and_then(|early| early.refuse(&request)) {
+            return Box::pin(std::future::ready(response));
+        }
         if let Some(direct) = self.direct.get(request.uri().path()).cloned() {
             return Box::pin(async move { direct.answer(request).await });
         }
-        let answered = self.router.clone().call(request);
+        let response = self.router.clone().call(request);
         Box::pin(async move {
-            match answered.await {
+            match response.await {
                 Ok(response) => response,
                 Err(never) => match never {},
             }
@@ -155,20 +183,42 @@ impl Served {
     }
 }
 
-impl Direct {
-    /// What the router's requests get too, but a request is described (by an id of ours and a span) only where somebody reads
-    /// that: the caller gave an id, traces are exported, or it failed.
+impl EarlyRefusals {
+    /// Returns the response if the request is refused. Counts it like any other request.
+    fn refuse(&self, request: &Request<Body>) -> Option<Response> {
+        let started = Instant::now();
+        let mut response = (self.refuse)(request)?;
+        let request_id = request_id(request);
+        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            response = problem.render(&request_id, is_grpc(request), response);
+        }
+        set_request_id(&mut response, &request_id);
+        let (method, status) = (known_method(request.method()), response.status());
+        let took = started.elapsed().as_secs_f64();
+        if status == StatusCode::TOO_MANY_REQUESTS && method == "GET" {
+            self.duration.observe(took);
+        } else {
+            let labels = labels(self.listener, method, REFUSED_EARLY, status);
+            self.metrics.duration.get_or_create(&labels).observe(took);
+        }
+        Some(response)
+    }
+}
+
+impl DirectRoute {
+    /// Answers a request like the router, but creates a request id and a span only if they are used: the caller sent an id, traces are
+    /// exported, or the request fails.
     async fn answer(&self, mut request: Request<Body>) -> Response {
         let started = Instant::now();
         let (method, is_grpc) = (known_method(request.method()), is_grpc(&request));
-        let described = is_traced() || request.headers().contains_key(&REQUEST_ID);
-        let request_id = described.then(|| request_id(&request));
+        let has_span = is_traced() || request.headers().contains_key(&REQUEST_ID);
+        let request_id = has_span.then(|| request_id(&request));
         let span = request_id.as_ref().map_or_else(Span::none, |request_id| {
             request.extensions_mut().insert(request_id.clone());
             span((self.listener, self.audience), method, &self.route, request_id, &request)
         });
         self.active.inc();
-        let _leave = Leave(|| {
+        let _on_drop = OnDrop(|| {
             self.active.dec();
         });
         let work = async {
@@ -179,16 +229,16 @@ impl Direct {
         };
         let work = AssertUnwindSafe(work.instrument(span)).catch_unwind();
         let mut response = work.await.unwrap_or_else(|_| {
-            // What it said is in the log already.
+            // The panic hook has logged the message.
             self.panics.inc();
             Problem::new(Code::Internal).into_response()
         });
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             let request_id = request_id.clone().unwrap_or_else(RequestId::generate);
             response = problem.render(&request_id, is_grpc, response);
-            identify(&mut response, &request_id);
+            set_request_id(&mut response, &request_id);
         } else if let Some(request_id) = &request_id {
-            identify(&mut response, request_id);
+            set_request_id(&mut response, request_id);
         }
         let (status, took) = (response.status(), started.elapsed().as_secs_f64());
         if status == StatusCode::OK && method == "POST" {

@@ -1,11 +1,11 @@
-//! A connection by HTTP/2, on h2 itself.
+//! HTTP/2 connections, served with h2 directly.
 //!
-//! Not through hyper: as soon as the client's window has room for one byte, hyper gives h2 a whole chunk and forgets it. A client that
-//! opens no more of the window then holds that memory for as long as it likes. Here an answer goes to h2 only as far as the window
-//! is open, so what waits for a client is known, limited and timed.
+//! Hyper is not used: as soon as the client's window has room for one byte, hyper hands a whole chunk to h2. A client that never
+//! opens its window further holds that memory without a limit. Here a response goes to h2 only as far as the window is open, so
+//! the data that waits for a client is bounded and subject to a timeout.
 
-mod incoming;
-mod outgoing;
+mod body_sender;
+mod request_body;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,37 +23,37 @@ use h2::{Ping, PingPong, Reason, RecvStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use self::incoming::Incoming;
-use self::outgoing::Outgoing;
+use self::body_sender::{BodySender, SendTimeout};
+use self::request_body::RequestBody;
 use super::serve::Tasks;
-use super::{Limits, Served};
+use super::{Limits, ListenerRoutes};
 use runtime::lifecycle::Drain;
 
-/// How much of request bodies a client may send before they are read: of one request, and of all of a connection.
+/// The receive window, per request and per connection: the most unread bytes of request bodies.
 const RECEIVE_WINDOW: u32 = 1024 * 1024;
 
-/// How much of the answer to one request h2 keeps for a socket that is busy.
+/// The most bytes of one response that h2 buffers for a busy socket.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// How many requests a client may take back before they were looked at, and how many may be refused for mistakes, before the
-/// connection is closed: each costs the client next to nothing. What h2 has by default, to be sure of it.
+/// The most requests that a client may reset before they are accepted, and the most that may be refused for protocol errors. Beyond
+/// that the connection is closed, because each costs the client almost nothing. The same as h2's defaults.
 const MAX_RESETS: usize = 20;
 const MAX_MISTAKES: usize = 1024;
 
-/// How many requests a client may take back before they were answered. Beyond that, it may be half of its requests at the most.
+/// The most requests that a client may cancel before they are answered. Beyond that, at most half of its requests may be cancelled.
 const MAX_CANCELLED: usize = 100;
 
 /// How long a client may take to answer a ping.
 const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often a connection that is to close looks whether its requests are done.
+/// How often a stopping connection checks whether its requests are finished.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
-/// How long a connection that is to close waits for its last answers to leave, once nothing is added to them.
+/// How long a stopping connection waits for its last responses to be sent, once all requests are finished.
 const LAST_BYTES: Duration = Duration::from_secs(3);
 
-/// What HTTP/2 has no place for.
-const OF_HTTP1: [HeaderName; 6] = [
+/// Headers that HTTP/2 forbids.
+const HTTP1_ONLY: [HeaderName; 6] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -65,7 +65,7 @@ const OF_HTTP1: [HeaderName; 6] = [
 /// Answers all requests of a connection.
 pub(super) async fn serve<S>(
     socket: S,
-    served: Served,
+    routes: ListenerRoutes,
     limits: Arc<Limits>,
     drain: Drain,
     tasks: Tasks,
@@ -76,13 +76,13 @@ where
     let handshake = timeout(limits.header_timeout, builder(&limits).handshake(socket));
     let mut connection: Connection<S, Bytes> = handshake.await??;
     let mut keep_alive = KeepAlive::new(connection.ping_pong(), limits.header_timeout);
-    let mut stopping = Stopping::new(&drain, limits.idle_grace);
-    let requests = Arc::new(Requests::default());
+    let mut shutdown = Shutdown::new(&drain, limits.idle_grace);
+    let requests = Arc::new(RequestCounts::default());
     let mut is_closing = false;
     std::future::poll_fn(|context| {
-        match stopping.poll(&requests, connection.has_streams(), context) {
-            Poll::Ready(Stop::Announce) => connection.graceful_shutdown(),
-            Poll::Ready(Stop::Close) => return Poll::Ready(Ok(())),
+        match shutdown.poll(&requests, connection.has_streams(), context) {
+            Poll::Ready(ShutdownStep::Announce) => connection.graceful_shutdown(),
+            Poll::Ready(ShutdownStep::Close) => return Poll::Ready(Ok(())),
             Poll::Pending => {}
         }
         while let Poll::Ready(accepted) = connection.poll_accept(context) {
@@ -91,20 +91,20 @@ where
                 Ok(accepted) => accepted,
                 Err(error) => return Poll::Ready(Err(error.into())),
             };
-            if requests.are_taken_back() && !is_closing {
+            if requests.are_mostly_cancelled() && !is_closing {
                 is_closing = true;
-                served.connections().cut.inc();
+                routes.connections().cut.inc();
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             }
-            let answering = Answering {
-                served: served.clone(),
+            let task = RequestTask {
+                routes: routes.clone(),
                 limits: limits.clone(),
                 drain: drain.clone(),
-                open: Open::new(&requests),
+                open: OpenRequest::new(&requests),
             };
-            tasks.spawn(answering.run(request, respond));
+            tasks.spawn(task.run(request, respond));
         }
-        // After everything that has arrived was read: a busy machine does not take a client for gone.
+        // After all received data was read, so that a busy machine does not mistake a client for dead.
         if !is_closing && keep_alive.poll(context).is_ready() {
             is_closing = true;
             connection.abrupt_shutdown(Reason::NO_ERROR);
@@ -128,30 +128,30 @@ fn builder(limits: &Limits) -> Builder {
     builder
 }
 
-/// The requests of a connection, counted.
+/// Counts the requests of a connection.
 #[derive(Debug, Default)]
-struct Requests {
+struct RequestCounts {
     open: AtomicUsize,
-    all: AtomicUsize,
-    /// Taken back before they were answered.
+    total: AtomicUsize,
+    /// Reset by the client before they were answered.
     cancelled: AtomicUsize,
 }
 
-impl Requests {
-    /// Whether the client asks for work only to take it back.
-    fn are_taken_back(&self) -> bool {
-        let [all, cancelled] = [&self.all, &self.cancelled].map(|count| count.load(Ordering::Relaxed));
-        cancelled > MAX_CANCELLED && cancelled > all / 2
+impl RequestCounts {
+    /// Returns whether the client cancels most of its requests, as in a rapid-reset attack.
+    fn are_mostly_cancelled(&self) -> bool {
+        let [total, cancelled] = [&self.total, &self.cancelled].map(|count| count.load(Ordering::Relaxed));
+        cancelled > MAX_CANCELLED && cancelled > total / 2
     }
 }
 
-/// A request that is being answered, until this is dropped.
+/// Counts an open request until it is dropped.
 #[derive(Debug)]
-struct Open(Arc<Requests>);
+struct OpenRequest(Arc<RequestCounts>);
 
-impl Open {
-    fn new(requests: &Arc<Requests>) -> Self {
-        requests.all.fetch_add(1, Ordering::Relaxed);
+impl OpenRequest {
+    fn new(requests: &Arc<RequestCounts>) -> Self {
+        requests.total.fetch_add(1, Ordering::Relaxed);
         requests.open.fetch_add(1, Ordering::Relaxed);
         Self(requests.clone())
     }
@@ -161,35 +161,35 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Answers one request.
-struct Answering {
-    served: Served,
+struct RequestTask {
+    routes: ListenerRoutes,
     limits: Arc<Limits>,
     drain: Drain,
-    open: Open,
+    open: OpenRequest,
 }
 
-impl Answering {
+impl RequestTask {
     async fn run(self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
-        let mut answering = self.served.answer(request.map(|stream| Body::new(Incoming::new(stream))));
-        let answered = std::future::poll_fn(|context| match answering.as_mut().poll(context) {
+        let mut pending = self.routes.answer(request.map(|stream| Body::new(RequestBody::new(stream))));
+        let response = std::future::poll_fn(|context| match pending.as_mut().poll(context) {
             Poll::Ready(response) => Poll::Ready(Some(response)),
-            // The client has taken it back, or is gone.
+            // The client has reset the stream or disconnected.
             Poll::Pending => respond.poll_reset(context).map(|_| None),
         });
-        let Some(response) = answered.await else {
+        let Some(response) = response.await else {
             self.open.cancelled();
             return;
         };
-        drop(answering);
+        drop(pending);
         if let Err(error) = self.send(response, respond).await {
-            tracing::debug!(cause = base::error::chain(error.as_ref()), "an answer was not sent");
+            tracing::debug!(cause = base::error::chain(error.as_ref()), "a response was not sent");
         }
     }
 
@@ -203,91 +203,96 @@ impl Answering {
             return Ok(());
         }
         drop(respond);
-        let patience = outgoing::Patience {
+        let timeout = SendTimeout {
             write_timeout: self.limits.write_timeout,
             drain: self.drain.clone(),
             idle_grace: self.limits.idle_grace,
         };
-        Outgoing::new(stream, body, patience, self.served.connections().streams_reset.clone()).await
+        BodySender::new(stream, body, timeout, self.routes.connections().streams_reset.clone()).await
     }
 
-    /// Adds what every answer has, and takes out what HTTP/2 has no place for.
+    /// Adds the headers of every response, and removes those that HTTP/2 forbids.
     fn complete(&self, headers: &mut HeaderMap, body: &Body) {
-        OF_HTTP1.iter().for_each(|name| drop(headers.remove(name)));
-        headers.entry(DATE).or_insert_with(|| self.served.date());
+        HTTP1_ONLY.iter().for_each(|name| drop(headers.remove(name)));
+        headers.entry(DATE).or_insert_with(|| self.routes.date());
         if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
             headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
         }
     }
 }
 
-/// Finds out whether a client is still there: asks it now and then.
+/// Pings a client regularly to detect a dead connection.
 struct KeepAlive {
     pings: Option<PingPong>,
     every: Duration,
-    /// Until the next ping, or until the answer to the last one is late.
+    /// Runs until the next ping is due, or until the pong is late.
     timer: Pin<Box<Sleep>>,
-    is_asked: bool,
+    is_pinged: bool,
 }
 
 impl KeepAlive {
     fn new(pings: Option<PingPong>, every: Duration) -> Self {
-        Self { pings, every, timer: Box::pin(sleep(every)), is_asked: false }
+        Self { pings, every, timer: Box::pin(sleep(every)), is_pinged: false }
     }
 
-    /// Ends when the client is gone.
+    /// Becomes ready when a pong is late.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(pings) = &mut self.pings else { return Poll::Pending };
         loop {
-            if self.is_asked && pings.poll_pong(context).is_ready() {
-                self.is_asked = false;
+            if self.is_pinged && pings.poll_pong(context).is_ready() {
+                self.is_pinged = false;
                 self.timer.as_mut().reset(Instant::now() + self.every);
             }
             ready!(self.timer.as_mut().poll(context));
-            if self.is_asked {
+            if self.is_pinged {
                 return Poll::Ready(());
             }
-            // It fails only where the connection ends anyway.
+            // Fails only if the connection is closing.
             if pings.send_ping(Ping::opaque()).is_err() {
                 return Poll::Pending;
             }
-            self.is_asked = true;
+            self.is_pinged = true;
             self.timer.as_mut().reset(Instant::now() + PONG_TIMEOUT);
         }
     }
 }
 
-/// What a connection does next when its listener stops.
-enum Stop {
-    /// Tells the client to send no more requests. Those that are on their way are answered.
+/// The next step of a connection when its listener stops.
+enum ShutdownStep {
+    /// Send GOAWAY, so that the client sends no more requests. Requests in flight are answered.
     Announce,
-    /// Closes: the client has said nothing to the announcement, and nothing of it is open.
+    /// Close: the client did not react to GOAWAY, and no request is open.
     Close,
 }
 
-/// Stops with the listener.
-struct Stopping<'a> {
+/// Shuts a connection down when its listener stops.
+struct Shutdown<'a> {
     requested: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
     idle_grace: Duration,
-    /// Since the announcement: until a client that says nothing to it is given up.
+    /// Runs from GOAWAY until an idle client is closed.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when nothing is added to its answers.
+    /// When the last request finished.
     done_since: Option<Instant>,
 }
 
-impl<'a> Stopping<'a> {
+impl<'a> Shutdown<'a> {
     fn new(drain: &'a Drain, idle_grace: Duration) -> Self {
         Self { requested: Some(Box::pin(drain.requested())), idle_grace, timer: None, done_since: None }
     }
 
-    fn poll(&mut self, requests: &Requests, has_streams: bool, context: &mut Context<'_>) -> Poll<Stop> {
+    fn poll(
+        &mut self,
+        requests: &RequestCounts,
+        has_streams: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<ShutdownStep> {
         if let Some(requested) = &mut self.requested {
             ready!(requested.as_mut().poll(context));
             self.requested = None;
             self.timer = Some(Box::pin(sleep(self.idle_grace)));
-            // The timer is looked at by the next poll, which has to come.
+            // The next poll registers the timer, so it must happen.
             context.waker().wake_by_ref();
-            return Poll::Ready(Stop::Announce);
+            return Poll::Ready(ShutdownStep::Announce);
         }
         let Some(timer) = &mut self.timer else { return Poll::Pending };
         loop {
@@ -297,7 +302,7 @@ impl<'a> Stopping<'a> {
             } else {
                 let done_since = *self.done_since.get_or_insert_with(Instant::now);
                 if !has_streams || done_since.elapsed() >= LAST_BYTES {
-                    return Poll::Ready(Stop::Close);
+                    return Poll::Ready(ShutdownStep::Close);
                 }
             }
             timer.as_mut().reset(Instant::now() + STOP_CHECK);

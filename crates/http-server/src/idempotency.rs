@@ -1,4 +1,4 @@
-//! Requests that are done once, however often they are sent.
+//! Headers of idempotent requests.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
@@ -7,21 +7,21 @@ use base::Code;
 use super::Problem;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Says that an answer had been given before.
+/// Marks a recorded response to a repeated request.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The key of the request, which has to have one. What is not ASCII is no key: it is refused with what one looks like.
+/// Returns the required idempotency key. Returns an empty text, which later validation refuses, if the key is not ASCII.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<&str, Problem> {
     let key = headers.get(KEY).ok_or_else(|| {
-        let detail = "Send the header Idempotency-Key, with a key of the request's own: the id of the purchase, for example.";
+        let detail = "Send the header `Idempotency-Key` with a key that is unique to this request, such as the id of the purchase.";
         Problem::new(Code::InvalidArgument).detail(detail)
     })?;
     Ok(key.to_str().unwrap_or_default())
 }
 
-/// The answer with the word that it had been given before, if it had.
-pub fn answered_before(mut response: Response, before: bool) -> Response {
-    if before {
+/// Adds the header `Idempotency-Replayed: true` if the response is a recorded one.
+pub fn mark_replayed(mut response: Response, is_replayed: bool) -> Response {
+    if is_replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     }
     response

@@ -1,26 +1,29 @@
-//! What every HTTP listener of ours does alike.
+//! The behaviour that all HTTP listeners share.
 //!
-//! - a request has an id: the caller's `X-Request-Id` where it is sound, else a new one; it is in the answer and the logs
-//!   (calls past the router have one of ours only if they fail or are traced)
-//! - an error is a problem document (RFC 9457), or a gRPC status where the caller speaks gRPC
-//! - a panic in a handler is that request's error and nobody else's
-//! - the trace of a trusted caller is continued (`traceparent`); that of the public is linked
-//! - a request for a name that is not ours, or that a foreign page sends to change something, is refused ([`Site`])
-//! - nobody may have more connections, send a larger head, or take longer over a head or an answer than [`Limits`] says
-//! - a listener that stops announces it: requests that are on their way are answered
+//! - Every request has an id: the caller's `X-Request-Id` if it is valid, else a new one. The response and the logs contain it.
+//!   A request on a direct route ([`Routes::direct`]) gets a new id only if it fails or is traced.
+//! - An error is a problem document (RFC 9457), or a gRPC status for a gRPC caller.
+//! - A request may be refused before it gets a span or reaches the router ([`Routes::refuse_early`]).
+//! - A panic in a handler fails that request only.
+//! - The trace of a trusted caller is continued (`traceparent`). The trace of a public caller is linked.
+//! - A request for an unknown host, or a change sent by a foreign page, is refused ([`Site`]).
+//! - [`Limits`] bounds connections, the size of request heads, and how long a client may take to send a head or read a response.
+//! - A listener that stops announces it and answers requests that are in flight.
 
 mod address;
 mod admin;
-mod admission;
 mod body;
 mod caller;
+mod connection_limit;
+mod cookie;
 mod dates;
+mod decode_error;
 mod direct;
 mod http1;
 mod http2;
 mod idempotency;
-mod lasting;
 mod metrics;
+mod open_response;
 mod problem;
 mod serve;
 mod site;
@@ -50,48 +53,55 @@ use metrics::{HttpLabels, HttpMetrics, ListenerLabels};
 
 pub use address::client_address;
 pub use admin::{health, scrape};
-pub use admission::counted_as;
-pub use body::{Body, BodyTimeout, Query, RawBody};
-pub use caller::{Caller, ConfiguredCaller, Credentials, Right, TokenHash, Vouch, bearer_token};
+pub use body::{BodyTimeout, JsonBody, Query, RawBody};
+pub use caller::{Caller, CallerVerifier, ConfiguredCaller, Credentials, Right, TokenHash, bearer_token};
+pub use connection_limit::client_network;
+pub use cookie::{cookie, cookies};
+use direct::ListenerRoutes;
 pub use direct::Routes;
-use direct::Served;
-pub use idempotency::{answered_before, idempotency_key};
+pub use idempotency::{idempotency_key, mark_replayed};
+pub use metrics::{ConnectionCounts, ListenerConnections};
 pub use problem::Problem;
-pub use serve::{Connection, Held, Limits};
+pub use serve::{Connection, Limits, StreamPermit};
 pub use site::{HostPattern, Site};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Who calls a listener.
+/// The callers of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Audience {
     /// Services and operators. Their traces are continued.
     Trusted,
-    /// Players, and anybody else. They do not decide what is sampled: their requests are roots, linked to their traces.
+    /// Players and unknown clients. They do not decide what is sampled: each request is a root span, linked to the caller's trace.
     Public,
 }
 
 /// Serves routes on the listeners of a process, under one set of limits.
 #[derive(Clone, Debug)]
 pub struct Server {
-    serving: Serving,
+    middleware: Middleware,
     limits: Limits,
 }
 
 impl Server {
-    /// Makes a server for services and operators.
+    /// Creates a server for services and operators.
     pub fn new(limits: Limits, clock: Clock, metrics: &Metrics) -> Self {
-        Self { serving: Serving::new(clock, metrics), limits }
+        Self { middleware: Middleware::new(clock, metrics), limits }
     }
 
-    /// The same for players: with the limits of the public, and without trust in the traces of callers.
+    /// Returns a server for players: with the public limits, and without trust in the callers' traces.
     pub fn for_public(&self) -> Self {
-        let serving = Serving { audience: Audience::Public, ..self.serving.clone() };
+        let middleware = Middleware { audience: Audience::Public, ..self.middleware.clone() };
         let limits = Limits { max_streams: self.limits.public_max_streams, ..self.limits.clone() };
-        Self { serving, limits }
+        Self { middleware, limits }
     }
 
-    /// Serves `routes` on `listener` until the stage stops. Then it accepts no connection and finishes open requests.
+    /// Returns the connections of all listeners that are served.
+    pub fn connections(&self) -> ConnectionCounts {
+        self.middleware.metrics.counts.clone()
+    }
+
+    /// Serves `routes` on `listener` until the stage stops. Then it accepts no more connections and finishes open requests.
     pub fn serve(
         &self,
         process: &mut Process,
@@ -101,37 +111,36 @@ impl Server {
         site: Site,
         routes: impl Into<Routes>,
     ) {
-        let served = self.serving.wrap(name, site, routes.into());
-        // Connections that rest must not use up the time that open requests have.
+        let routes = self.middleware.wrap(name, site, routes.into());
+        // Idle connections must not use up the time for open requests.
         let idle_grace = self.limits.idle_grace.min(process.time_to_stop(stage) / 2);
         let limits = Limits { idle_grace, ..self.limits.clone() };
-        process.start(stage, name, |drain, tasks| serve::serve(listener, served, limits, drain, tasks));
+        process.start(stage, name, |drain, tasks| serve::serve(listener, routes, limits, drain, tasks));
     }
 }
 
-/// Wraps the routes of a listener in what all listeners do alike.
+/// Wraps the routes of a listener in the behaviour that all listeners share.
 #[derive(Clone, Debug)]
-struct Serving {
+struct Middleware {
     metrics: HttpMetrics,
     audience: Audience,
     dates: Dates,
 }
 
-impl Serving {
+impl Middleware {
     fn new(clock: Clock, metrics: &Metrics) -> Self {
         Self { metrics: HttpMetrics::new(metrics), audience: Audience::Trusted, dates: Dates::new(clock) }
     }
 
-    fn wrap(&self, listener: &'static str, site: Site, routes: Routes) -> Served {
-        let Routes { router, direct } = routes;
-        let router = self.wrap_router(listener, site.clone(), router);
-        Served::new(self, listener, site, router, direct)
+    fn wrap(&self, listener: &'static str, site: Site, routes: Routes) -> ListenerRoutes {
+        let router = self.wrap_router(listener, site.clone(), routes.router);
+        ListenerRoutes::new(self, listener, site, Routes { router, ..routes })
     }
 
     fn wrap_router(&self, listener: &'static str, site: Site, router: Router) -> Router {
         let (metrics, listener) = (self.metrics.clone(), (listener, self.audience));
         router
-            .fallback(nothing_here)
+            .fallback(not_found)
             .method_not_allowed_fallback(async || Problem::new(Code::MethodNotAllowed))
             .layer(middleware::from_fn(move |request, next| {
                 answer(metrics.clone(), listener, site.clone(), request, next)
@@ -139,8 +148,8 @@ impl Serving {
     }
 }
 
-async fn nothing_here(request: Request) -> Problem {
-    // To a gRPC client a path is a method.
+async fn not_found(request: Request) -> Problem {
+    // For a gRPC client, an unknown path is an unknown method.
     let code = if is_grpc(&request) { Code::Unimplemented } else { Code::NotFound };
     Problem::new(code).detail("There is nothing at this address.")
 }
@@ -156,15 +165,15 @@ async fn answer(
     let request_id = request_id(&request);
     let is_grpc = is_grpc(&request);
     let method = known_method(request.method());
-    // The route, not the path: paths are without number, metrics must not be.
+    // The route, not the path: the number of metric labels must stay bounded.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
     let span = span((listener, audience), method, &route, &request_id, &request);
     request.extensions_mut().insert(request_id.clone());
 
     let active = metrics.active.get_or_create(&ListenerLabels { listener }).clone();
     active.inc();
-    // Also when the caller goes away and this future is dropped.
-    let _leave = Leave(|| {
+    // Also if the caller disconnects and this future is dropped.
+    let _on_drop = OnDrop(|| {
         active.dec();
     });
     let work = async {
@@ -175,14 +184,14 @@ async fn answer(
     };
     let answering = AssertUnwindSafe(work).catch_unwind().instrument(span.clone());
     let mut response = answering.await.unwrap_or_else(|_| {
-        // What it said is in the log already.
+        // The panic hook has logged the message.
         metrics.panics.get_or_create(&ListenerLabels { listener }).inc();
         Problem::new(Code::Internal).into_response()
     });
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         response = problem.render(&request_id, is_grpc, response);
     }
-    identify(&mut response, &request_id);
+    set_request_id(&mut response, &request_id);
     let status = response.status().as_u16();
     let took = started.elapsed();
     span.in_scope(|| tracing::debug!(status, took_us = took.as_micros(), "answered"));
@@ -225,9 +234,9 @@ fn request_id(request: &Request) -> RequestId {
     given.and_then(|text| RequestId::from_str(text).ok()).unwrap_or_else(RequestId::generate)
 }
 
-fn identify(response: &mut Response, request_id: &RequestId) {
+fn set_request_id(response: &mut Response, request_id: &RequestId) {
     if let Ok(mut value) = HeaderValue::from_str(request_id.as_str()) {
-        // Not a secret, but new each time: HTTP/2 need not remember it.
+        // Not a secret, but new for every request: "sensitive" keeps it out of the HTTP/2 header table.
         value.set_sensitive(true);
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -238,7 +247,7 @@ fn is_grpc(request: &Request) -> bool {
     content_type.is_some_and(|text| text.starts_with("application/grpc"))
 }
 
-/// A caller may make up methods; a label may not.
+/// Returns the method as a metric label. Methods that a caller invents share one label.
 fn known_method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -252,9 +261,10 @@ fn known_method(method: &Method) -> &'static str {
     }
 }
 
-struct Leave<F: FnMut()>(F);
+/// Runs a closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
 
-impl<F: FnMut()> Drop for Leave<F> {
+impl<F: FnMut()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }

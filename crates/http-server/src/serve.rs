@@ -1,6 +1,6 @@
 //! The accept loop.
 //!
-//! Ours rather than axum's, which leaves connections behind when it is aborted and waits for slow clients for ever.
+//! Axum's own loop leaks connections when it is aborted, and waits for slow clients without a limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,97 +17,97 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Served;
-use super::admission::{Admission, Seat};
-use super::lasting::{Handover, OpenAnswer};
+use super::ListenerRoutes;
+use super::connection_limit::{ConnectionLimiter, ConnectionPermit};
+use super::open_response::{Handover, OpenResponse};
 use super::socket::Socket;
 use super::{http1, http2};
 use runtime::lifecycle::Drain;
 
-/// How long to wait when no connection can be accepted, for example because there are too many open files.
+/// The pause after a failed accept, for example because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long to wait before looking again whether a client has said more.
-const MORE: Duration = Duration::from_millis(10);
+/// The pause between two looks at the first bytes of a connection.
+const PEEK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Limits of a listener.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How long a client may take to send the head of a request, and how long a connection may rest between two.
+    /// How long a client may take to send the head of a request, and how long a connection may be idle between two requests.
     pub header_timeout: Duration,
-    /// How long a client may leave its answer lying before it is cut off.
+    /// How long a write may wait for the client before the connection is closed.
     pub write_timeout: Duration,
-    /// How large the head of a request may be, in bytes; at least 8 KiB.
+    /// The largest head of a request, in bytes; at least 8 KiB.
     pub max_head: u32,
-    /// How many requests one HTTP/2 connection may have open.
+    /// The most open requests on one HTTP/2 connection.
     pub max_streams: u32,
     /// The same on listeners for the public.
     pub public_max_streams: u32,
-    /// How long connections without a request stay open when the listener stops, for requests that are on their way.
+    /// How long idle connections stay open when the listener stops, for requests that are in flight.
     pub idle_grace: Duration,
-    /// How many connections a listener may have.
+    /// The most connections of a listener.
     pub max_connections: u32,
-    /// How many of them may be from one address, or from one /64 of IPv6; 0 for any number.
+    /// The most connections from one IPv4 address or one IPv6 /64; 0 for no limit.
     pub max_connections_per_address: u32,
-    /// Whose connections are not counted by address.
+    /// Networks that are exempt from the limit per address.
     pub trusted_proxies: Vec<Network>,
 }
 
-/// The connection that a request came by; every request carries it as an extension.
+/// The connection of a request. Every request has it as an extension.
 #[derive(Clone, Debug)]
 pub struct Connection {
     peer: SocketAddr,
     drain: Drain,
-    held: Arc<AtomicUsize>,
+    streams: Arc<AtomicUsize>,
 }
 
 impl Connection {
-    /// A connection from `peer`, of a listener that stops with `drain`.
+    /// Creates a connection from `peer`, of a listener that stops with `drain`.
     pub fn new(peer: SocketAddr, drain: Drain) -> Self {
-        Self { peer, drain, held: Arc::default() }
+        Self { peer, drain, streams: Arc::default() }
     }
 
-    /// The other end: the client, or a proxy in front of it.
+    /// Returns the address of the client, or of the proxy in front of it.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Tells when the listener stops, for answers that have no end of their own.
+    /// Returns the drain of the listener. Streams end when it starts.
     pub fn drain(&self) -> &Drain {
         &self.drain
     }
 
-    /// Counts an answer that stays open; none when the connection has `limit` of them already.
-    pub fn hold(&self, limit: usize) -> Option<Held> {
-        let held = Held(self.held.clone());
-        (held.0.fetch_add(1, Ordering::Relaxed) < limit).then_some(held)
+    /// Counts a stream on this connection. Returns none if there are `limit` already.
+    pub fn acquire_stream(&self, limit: usize) -> Option<StreamPermit> {
+        let permit = StreamPermit(self.streams.clone());
+        (permit.0.fetch_add(1, Ordering::Relaxed) < limit).then_some(permit)
     }
 }
 
-/// An answer that stays open, until this is dropped.
+/// Counts a stream on its connection until it is dropped.
 #[derive(Debug)]
-pub struct Held(Arc<AtomicUsize>);
+pub struct StreamPermit(Arc<AtomicUsize>);
 
-impl Drop for Held {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Serves until `drain` is requested, then accepts no more and finishes what is open. When this future is dropped, every
-/// connection and every handler on it is dropped too; `tracker` tells when.
+/// Serves until `drain` starts. Then it accepts no more connections and finishes open requests. Dropping this future drops every
+/// connection and its handlers; `tracker` waits for that.
 pub(crate) async fn serve(
     listener: TcpListener,
-    served: Served,
+    routes: ListenerRoutes,
     limits: Limits,
     drain: Drain,
     tracker: TaskTracker,
 ) {
-    let admission = Admission::new(
+    let limiter = ConnectionLimiter::new(
         limits.max_connections,
         limits.max_connections_per_address,
         limits.trusted_proxies.clone(),
-        served.connections().clone(),
+        routes.connections().clone(),
     );
     let limits = Arc::new(limits);
     let tasks = Tasks { tracker, stop: CancellationToken::new() };
@@ -115,27 +115,28 @@ pub(crate) async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => match admission.admit(peer.ip()) {
-                    Ok(seat) => {
-                        let arrival = Arrival { stream, connection: Connection::new(peer, drain.clone()), seat };
-                        tasks.spawn(connection(arrival, served.clone(), limits.clone(), tasks.clone()));
+                Ok((stream, peer)) => match limiter.admit(peer.ip()) {
+                    Ok(permit) => {
+                        let accepted = AcceptedConnection { stream, connection: Connection::new(peer, drain.clone()), permit };
+                        tasks.spawn(connection(accepted, routes.clone(), limits.clone(), tasks.clone()));
                     }
-                    Err(refusal) => tracing::debug!(%peer, reason = refusal.word(), "connection refused"),
+                    Err(refusal) => tracing::debug!(%peer, reason = refusal.word(), "refused a connection"),
                 },
-                Err(error) if is_of_the_client(&error) => {}
+                Err(error) if is_client_error(&error) => {}
                 Err(error) => {
-                    tracing::error!(outage = "accept", cause = %error, "no connection can be accepted");
+                    tracing::error!(outage = "accept", cause = %error, "cannot accept connections");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
             () = drain.requested() => break,
         }
     }
-    // Those that the kernel has accepted already have sent, or are about to send, a request.
+    // Connections that the kernel has already accepted have sent, or are about to send, a request.
     while let Some(Ok((stream, peer))) = listener.accept().now_or_never() {
-        if let Ok(seat) = admission.admit(peer.ip()) {
-            let arrival = Arrival { stream, connection: Connection::new(peer, drain.clone()), seat };
-            tasks.spawn(connection(arrival, served.clone(), limits.clone(), tasks.clone()));
+        if let Ok(permit) = limiter.admit(peer.ip()) {
+            let accepted =
+                AcceptedConnection { stream, connection: Connection::new(peer, drain.clone()), permit };
+            tasks.spawn(connection(accepted, routes.clone(), limits.clone(), tasks.clone()));
         }
     }
     drop(listener);
@@ -143,25 +144,25 @@ pub(crate) async fn serve(
     tasks.tracker.wait().await;
 }
 
-/// A connection that was let in.
-struct Arrival {
+/// An accepted connection, within the limits.
+struct AcceptedConnection {
     stream: TcpStream,
     connection: Connection,
-    seat: Seat,
+    permit: ConnectionPermit,
 }
 
-/// Serves a connection. What it takes to read requests is in a box of its own, for where an answer stays open it is given back.
+/// Serves a connection. The state for reading requests is boxed, so that it is freed when a response stays open.
 fn connection(
-    arrival: Arrival,
-    served: Served,
+    accepted: AcceptedConnection,
+    routes: ListenerRoutes,
     limits: Arc<Limits>,
     tasks: Tasks,
 ) -> impl Future<Output = ()> {
-    let Arrival { stream, connection, seat } = arrival;
-    let answering = Box::pin(answered(stream, connection, served, limits, tasks));
+    let AcceptedConnection { stream, connection, permit } = accepted;
+    let requests = Box::pin(serve_requests(stream, connection, routes, limits, tasks));
     async move {
-        let _seat = seat;
-        let ended = match answering.await {
+        let _permit = permit;
+        let ended = match requests.await {
             Ok(Some(open)) => Box::pin(open.write()).await.map_err(Into::into),
             ended => ended.map(drop),
         };
@@ -171,29 +172,29 @@ fn connection(
     }
 }
 
-/// Answers all requests of a connection, or until an answer stays open.
-async fn answered(
+/// Answers the requests of a connection. Returns early with a response that stays open.
+async fn serve_requests(
     stream: TcpStream,
     connection: Connection,
-    served: Served,
+    routes: ListenerRoutes,
     limits: Arc<Limits>,
     tasks: Tasks,
-) -> Result<Option<OpenAnswer<Socket<TcpStream>>>, BoxError> {
+) -> Result<Option<OpenResponse<Socket<TcpStream>>>, BoxError> {
     let drain = connection.drain.clone();
-    // An answer is written at once, not when the next one comes.
+    // Sends a response at once instead of waiting for more data.
     let _ = stream.set_nodelay(true);
     let protocol = tokio::select! {
-        spoken = timeout(limits.header_timeout, protocol(&stream)) => spoken,
+        detected = timeout(limits.header_timeout, protocol(&stream)) => detected,
         () = drain.requested_since(limits.idle_grace) => return Ok(None),
     };
     let Ok(Ok(protocol)) = protocol else { return Ok(None) };
     let handover = Handover::default();
-    let cut = served.connections().cut.clone();
+    let cut = routes.connections().cut.clone();
     let socket = Socket::new(stream, limits.write_timeout, cut, handover.clone());
-    let served = served.on(connection);
+    let routes = routes.on(connection);
     match protocol {
-        Protocol::Http1 => http1::serve(TokioIo::new(socket), served, handover, &limits, &drain).await,
-        Protocol::Http2 => http2::serve(socket, served, limits, drain, tasks).await.map(|()| None),
+        Protocol::Http1 => http1::serve(TokioIo::new(socket), routes, handover, &limits, &drain).await,
+        Protocol::Http2 => http2::serve(socket, routes, limits, drain, tasks).await.map(|()| None),
     }
 }
 
@@ -202,26 +203,27 @@ enum Protocol {
     Http2,
 }
 
-/// Waits until there is enough to tell HTTP/1 from HTTP/2.
+/// Waits for enough bytes to distinguish HTTP/1 from HTTP/2.
 async fn protocol(stream: &TcpStream) -> io::Result<Protocol> {
     const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let mut start = [0; HTTP2.len()];
     loop {
         match stream.peek(&mut start).await? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            said if !HTTP2.starts_with(&start[..said]) => return Ok(Protocol::Http1),
-            said if said < HTTP2.len() => tokio::time::sleep(MORE).await,
+            read if !HTTP2.starts_with(&start[..read]) => return Ok(Protocol::Http1),
+            read if read < HTTP2.len() => tokio::time::sleep(PEEK_PAUSE).await,
             _ => return Ok(Protocol::Http2),
         }
     }
 }
 
-fn is_of_the_client(error: &io::Error) -> bool {
+/// Returns whether the client caused a failed accept.
+fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Starts tasks that end together. HTTP/2 has a task per request beside the one of the connection.
+/// Spawns tasks that end together. HTTP/2 has a task per connection and one per request.
 #[derive(Clone)]
 pub(super) struct Tasks {
     tracker: TaskTracker,

@@ -1,7 +1,7 @@
-//! Which names a listener answers to, and which pages may send it requests that change something.
+//! The host names of a listener, and the origins whose pages may send it changes.
 //!
-//! A page that an operator has open must not reach a listener of ours. There are two ways to it: the page's own name is pointed at our
-//! address (DNS rebinding), which the `Host` of its requests shows; or it posts across origins, which the `Origin` shows.
+//! A foreign page in an operator's browser must not reach a listener. It could use DNS rebinding: its own name resolves to our
+//! address, which the `Host` of its requests shows. Or it could post across origins, which the `Origin` shows.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,27 +10,27 @@ use std::sync::Arc;
 use ::http::header::{HOST, ORIGIN};
 use ::http::{HeaderMap, Method, Request, Uri};
 use base::Code;
-use config::{Rejected, Setting, Value};
+use config::{InvalidValue, Setting, Value};
 
 use super::Problem;
 
-/// Paths that balancers and monitoring call under any name. They change nothing and have no personal data.
+/// Paths that load balancers and monitoring call under any host name. They are read-only and have no personal data.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Endings that nobody can register, so that no foreign page has such a name: RFC 6761, RFC 6762, RFC 8375, and the private-use `internal`.
+/// Domains that cannot be registered, so no foreign page has such a name: RFC 6761, RFC 6762, RFC 8375, and the private-use `internal`.
 const PRIVATE: [&str; 4] = [".localhost", ".local", ".internal", ".home.arpa"];
 
-/// A name that a listener answers to: `play.example.com`, all below one as `*.example.com`, or any as `*`.
+/// A host name of a listener: `play.example.com`, `*.example.com` for all names below it, or `*` for any name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern(String);
 
 impl HostPattern {
-    /// The pattern that one name fits.
+    /// Creates a pattern that matches one name.
     pub fn of(name: &str) -> Self {
         Self(name.to_ascii_lowercase())
     }
 
-    fn fits(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         match self.0.strip_prefix('*') {
             Some("") => true,
             Some(ending) => name.len() > ending.len() && name.ends_with(ending),
@@ -45,14 +45,14 @@ impl Setting for HostPattern {
             .to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?.to_ascii_lowercase();
         let rest = text.strip_prefix("*.").unwrap_or(&text);
         let is_name = |name: &str| {
             !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
         };
-        if text == "*" || is_name(rest) { Ok(Self(text)) } else { Err(Rejected::default()) }
+        if text == "*" || is_name(rest) { Ok(Self(text)) } else { Err(InvalidValue::default()) }
     }
 
     fn show(&self) -> String {
@@ -73,27 +73,27 @@ pub struct Site {
     origins: Origins,
 }
 
-/// Whose pages may send requests that change something.
+/// The origins whose pages may send changes.
 #[derive(Clone, Debug)]
 enum Origins {
-    /// The listener's own pages, and these.
+    /// The listener's own origin, and these.
     OwnAnd(Arc<[String]>),
-    /// The routes of the listener check it themselves.
+    /// The routes check the origin themselves.
     CheckedByRoutes,
 }
 
 impl Site {
-    /// A listener whose pages are its own, beside those of `origins`.
+    /// Creates a site that accepts changes from its own pages and from those of `origins`.
     pub fn new(hosts: impl IntoIterator<Item = HostPattern>, origins: &[String]) -> Self {
         Self { hosts: hosts.into_iter().collect(), origins: Origins::OwnAnd(origins.into()) }
     }
 
-    /// A listener whose routes know which pages may call them.
+    /// Creates a site whose routes check the origin themselves.
     pub fn with_checked_origins(hosts: impl IntoIterator<Item = HostPattern>) -> Self {
         Self { hosts: hosts.into_iter().collect(), origins: Origins::CheckedByRoutes }
     }
 
-    /// Refuses a request for a name that is not ours, or from a page that is not.
+    /// Refuses a request for an unknown host, or a change from a foreign page.
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         let (uri, headers) = (request.uri(), request.headers());
         if !PROBES.contains(&uri.path()) {
@@ -104,7 +104,7 @@ impl Site {
 
     fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let named = headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or("?"));
-        // A client that names no host is no browser.
+        // A client that sends no host is not a browser.
         for authority in uri.authority().map(|authority| authority.as_str()).into_iter().chain(named) {
             let host = host_of(authority);
             if !self.is_ours(host) {
@@ -123,20 +123,20 @@ impl Site {
             return true;
         }
         let name = host.trim_end_matches('.').to_ascii_lowercase();
-        // A name without a dot is resolved by our own network alone.
+        // A name without a dot is resolved only within the local network.
         !name.contains('.') && !name.is_empty()
             || PRIVATE.iter().any(|ending| name.ends_with(ending))
-            || self.hosts.iter().any(|pattern| pattern.fits(&name))
+            || self.hosts.iter().any(|pattern| pattern.matches(&name))
     }
 
     fn check_origin(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let Origins::OwnAnd(known) = &self.origins else { return Ok(()) };
         let Some(origin) = headers.get(ORIGIN).filter(|_| !method.is_safe()) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("?");
-        let of_page = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+        let page = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
         let named = headers.get(HOST).and_then(|host| host.to_str().ok());
         let own = uri.authority().map(|authority| authority.as_str()).or(named);
-        let is_own = of_page.zip(own).is_some_and(|(page, own)| page.eq_ignore_ascii_case(own));
+        let is_own = page.zip(own).is_some_and(|(page, own)| page.eq_ignore_ascii_case(own));
         if is_own || known.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Site {
     }
 }
 
-/// The host of `HOST:PORT`, without the brackets of an IPv6 address.
+/// Returns the host of `HOST:PORT`, without the brackets of an IPv6 address.
 fn host_of(authority: &str) -> &str {
     let authority = authority.rsplit_once('@').map_or(authority, |(_, rest)| rest);
     if let Some((host, _)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -157,7 +157,7 @@ fn host_of(authority: &str) -> &str {
     authority.rsplit_once(':').map_or(authority, |(host, _)| host)
 }
 
-/// Addresses are never somebody else's name.
+/// Returns whether the host is an IP address, which DNS rebinding cannot use.
 fn is_address(host: &str) -> bool {
     host.parse::<Ipv4Addr>().is_ok() || host.parse::<Ipv6Addr>().is_ok()
 }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_others_can_register_are_refused_unless_configured() {
+    fn registrable_names_are_refused_unless_configured() {
         for ours in [
             "127.0.0.1:8082",
             "10.1.2.3",
@@ -212,8 +212,8 @@ mod tests {
         }
         let both = Request::get("http://127.0.0.1/outbox").header(HOST, "evil.example").body(()).unwrap();
         assert!(site().check(&both).is_err(), "every name that a request has is checked");
-        let nobody = Request::get("/outbox").body(()).unwrap();
-        assert!(site().check(&nobody).is_ok(), "HTTP/1.0 needs no host, and browsers always send one");
+        let without_host = Request::get("/outbox").body(()).unwrap();
+        assert!(site().check(&without_host).is_ok(), "HTTP/1.0 needs no host, and browsers always send one");
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_and_configured_pages_change_something() {
+    fn only_own_and_configured_pages_may_send_changes() {
         let at = "127.0.0.1:8082";
         for (method, origin, allowed) in [
             ("POST", None, true),
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_a_name() {
+    fn pattern_must_be_a_host_name() {
         let parse = |text: &str| HostPattern::parse(&Value::Text(text.to_owned()));
-        for sound in ["*", "*.example.com", "Play.Example.com", "host_1"] {
-            assert!(parse(sound).is_ok(), "{sound}");
+        for valid in ["*", "*.example.com", "Play.Example.com", "host_1"] {
+            assert!(parse(valid).is_ok(), "{valid}");
         }
         for wrong in ["", "*.", "a*b", "https://a", "a:80", "a b"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-        assert!(HostPattern::of("*").fits("any.example"));
+        assert!(HostPattern::of("*").matches("any.example"));
     }
 }

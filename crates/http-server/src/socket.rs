@@ -1,4 +1,4 @@
-//! A connection that waits for its client only so long.
+//! A socket with a write timeout.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,48 +9,48 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::lasting::Handover;
+use super::open_response::Handover;
 
-/// A socket on which no write waits for longer than the timeout.
+/// A socket on which a write fails after it has waited for the timeout.
 ///
-/// Only a write that waits is timed: an answer that stays open and has nothing to say is none. When it is over, the client
-/// has not taken what was sent before, for the kernel has no more room for it.
+/// Only a pending write is timed, so an idle stream never times out. A timeout means that the client does not read: the
+/// kernel's send buffer stayed full.
 #[derive(Debug)]
 pub(super) struct Socket<S> {
     stream: S,
     timeout: Duration,
-    /// Runs while a write waits. Made by the first one that does, for most connections have none.
+    /// Runs while a write is pending. Created by the first pending write, because most connections have none.
     timer: Option<Pin<Box<Sleep>>>,
-    waits: bool,
+    is_waiting: bool,
     cut: Counter,
-    /// Is told when all is written.
+    /// Learns when the socket is flushed.
     handover: Handover,
 }
 
 impl<S: AsyncWrite + Unpin> Socket<S> {
     pub(super) fn new(stream: S, timeout: Duration, cut: Counter, handover: Handover) -> Self {
-        Self { stream, timeout, timer: None, waits: false, cut, handover }
+        Self { stream, timeout, timer: None, is_waiting: false, cut, handover }
     }
 
-    /// Does a write, and times how long it waits.
-    fn timed<T>(
+    /// Attempts a write. Fails if it has been pending for the timeout.
+    fn write_timed<T>(
         &mut self,
         context: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(done) = write(Pin::new(&mut self.stream), context) {
-            self.waits = false;
+            self.is_waiting = false;
             return Poll::Ready(done);
         }
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
-        if !self.waits {
-            self.waits = true;
+        if !self.is_waiting {
+            self.is_waiting = true;
             timer.as_mut().reset(Instant::now() + self.timeout);
         }
         ready!(timer.as_mut().poll(context));
-        self.waits = false;
+        self.is_waiting = false;
         self.cut.inc();
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take its answer")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its response")))
     }
 }
 
@@ -70,7 +70,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.timed(context, |stream, context| stream.poll_write(context, bytes))
+        self.write_timed(context, |stream, context| stream.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -78,7 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.timed(context, |stream, context| stream.poll_write_vectored(context, slices))
+        self.write_timed(context, |stream, context| stream.poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -107,7 +107,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A socket whose kernel has room for four bytes, its client, and the counter of those cut off.
+    /// Returns a socket with a send buffer of four bytes, its client, and the counter of closed connections.
     fn socket() -> (Socket<DuplexStream>, DuplexStream, Counter) {
         let (near, far) = duplex(4);
         let cut = Counter::default();
@@ -115,16 +115,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_cut_off_when_the_time_is_over() {
+    async fn write_fails_when_the_client_reads_nothing_within_the_timeout() {
         let (mut socket, _client, cut) = socket();
         socket.write_all(b"four").await.unwrap();
-        let asked = Instant::now();
+        let started = Instant::now();
         let error = socket.write_all(b"more").await.unwrap_err();
-        assert_eq!((error.kind(), asked.elapsed(), cut.get()), (io::ErrorKind::TimedOut, TIMEOUT, 1));
+        assert_eq!((error.kind(), started.elapsed(), cut.get()), (io::ErrorKind::TimedOut, TIMEOUT, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_a_little_now_and_then_is_not() {
+    async fn write_succeeds_when_the_client_reads_slowly() {
         let (mut socket, mut client, cut) = socket();
         let writing = tokio::spawn(async move { socket.write_all(&[0; 104]).await });
         for _ in 0..100 {
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_not_timed() {
+    async fn idle_socket_never_times_out() {
         let (mut socket, mut client, cut) = socket();
-        let (mut none, mut taken) = ([0; 1], [0; 8]);
+        let (mut none, mut received) = ([0; 1], [0; 8]);
         for _ in 0..3 {
-            // A write that waited before, and a client that says nothing for long.
-            let (written, _) = tokio::join!(socket.write_all(&[0; 8]), client.read_exact(&mut taken));
+            // A write that waited, then a client that sends nothing for long.
+            let (written, _) = tokio::join!(socket.write_all(&[0; 8]), client.read_exact(&mut received));
             written.unwrap();
             assert!(timeout(10 * TIMEOUT, socket.read(&mut none)).await.is_err());
         }

@@ -1,5 +1,5 @@
-mod racing;
-mod stopping;
+mod shutdown;
+mod shutdown_race;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::DefaultBodyLimit;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn service() -> (Served, Metrics) {
+fn routes() -> (ListenerRoutes, Metrics) {
     async fn panics() -> String {
         panic!("secret inside")
     }
     let metrics = Metrics::new("0");
     let router = Router::new()
         .route("/gone", post(async || Problem::new(Code::NotFound)))
-        .route("/away", get(async || Problem::new(Code::Unavailable)))
+        .route("/unavailable", get(async || Problem::new(Code::Unavailable)))
         .route("/sold-out", get(async || Problem::new(Code::Conflict).cause("shop:sold-out")))
         .route("/hello/{name}", get(async || "hello"))
         .route("/panic", get(panics))
@@ -24,7 +24,7 @@ fn service() -> (Served, Metrics) {
             get(async || ([("retry-after", "3")], Problem::new(Code::Unavailable).detail("Try later."))),
         );
     let router = router
-        .route("/body", post(async |_: crate::Body<u64>| "read").layer(DefaultBodyLimit::max(10)))
+        .route("/body", post(async |_: crate::JsonBody<u64>| "read").layer(DefaultBodyLimit::max(10)))
         .route(
             "/old",
             get(async || Problem::new(Code::UpgradeRequired).with("minimum", "1.2").with("status", 1)),
@@ -33,12 +33,12 @@ fn service() -> (Served, Metrics) {
         .direct("/direct/hello", |_| Box::pin(async { "hello".into_response() }))
         .direct("/direct/gone", |_| Box::pin(async { Problem::new(Code::NotFound).into_response() }))
         .direct("/direct/panic", |_| Box::pin(async { panics().await.into_response() }));
-    (Serving::new(Clock::system(), &metrics).wrap("test", Site::new([], &[]), routes), metrics)
+    (Middleware::new(Clock::system(), &metrics).wrap("test", Site::new([], &[]), routes), metrics)
 }
 
-async fn ask(request: ::http::request::Builder) -> (Response, Metrics) {
-    let (service, metrics) = service();
-    (service.answer(request.body(Body::empty()).unwrap()).await, metrics)
+async fn send(request: ::http::request::Builder) -> (Response, Metrics) {
+    let (routes, metrics) = routes();
+    (routes.answer(request.body(Body::empty()).unwrap()).await, metrics)
 }
 
 async fn json_of(response: Response) -> Value {
@@ -46,9 +46,9 @@ async fn json_of(response: Response) -> Value {
 }
 
 #[tokio::test]
-async fn the_callers_request_id_comes_back_and_an_unsound_one_is_replaced() {
+async fn valid_request_id_is_returned_and_an_invalid_one_replaced() {
     for (given, kept) in [("abc-123", true), ("has space", false), (&"x".repeat(100), false)] {
-        let (response, _) = ask(Request::builder().uri("/hello/a").header("x-request-id", given)).await;
+        let (response, _) = send(Request::builder().uri("/hello/a").header("x-request-id", given)).await;
         let returned = response.headers()["x-request-id"].to_str().unwrap();
         assert_eq!(returned == given, kept, "{given} -> {returned}");
         assert!(!returned.is_empty());
@@ -57,7 +57,7 @@ async fn the_callers_request_id_comes_back_and_an_unsound_one_is_replaced() {
 
 #[tokio::test]
 async fn errors_are_problem_documents() {
-    let (response, _) = ask(Request::builder().uri("/nothing").header("x-request-id", "r1")).await;
+    let (response, _) = send(Request::builder().uri("/nothing").header("x-request-id", "r1")).await;
     assert_eq!(response.status(), 404);
     assert_eq!(response.headers()["content-type"], "application/problem+json");
     let expected = json!({
@@ -66,23 +66,23 @@ async fn errors_are_problem_documents() {
     });
     assert_eq!(json_of(response).await, expected);
 
-    let (response, _) = ask(Request::builder().method("DELETE").uri("/hello/a")).await;
+    let (response, _) = send(Request::builder().method("DELETE").uri("/hello/a")).await;
     assert_eq!(response.status(), 405);
     assert_eq!(response.headers()["allow"], "GET,HEAD");
     assert_eq!(json_of(response).await["type"], "urn:playhouse:problem:method-not-allowed");
 
-    let (response, _) = ask(Request::builder().uri("/busy")).await;
+    let (response, _) = send(Request::builder().uri("/busy")).await;
     assert_eq!(
         (response.status().as_u16(), &response.headers()["retry-after"]),
         (503, &HeaderValue::from(3))
     );
-    let (response, _) = ask(Request::builder().uri("/away")).await;
-    assert_eq!(response.headers()["retry-after"], "1", "every 503 says when to come back");
+    let (response, _) = send(Request::builder().uri("/unavailable")).await;
+    assert_eq!(response.headers()["retry-after"], "1", "every 503 says when to retry");
 }
 
 #[tokio::test]
-async fn a_cause_has_a_type_of_its_own() {
-    let (response, _) = ask(Request::builder().uri("/sold-out")).await;
+async fn cause_has_its_own_problem_type() {
+    let (response, _) = send(Request::builder().uri("/sold-out")).await;
     assert!(response.headers().get("retry-after").is_none());
     let document = json_of(response).await;
     assert_eq!(
@@ -92,15 +92,15 @@ async fn a_cause_has_a_type_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_problem_may_have_members_of_its_own() {
-    let (response, _) = ask(Request::builder().uri("/old")).await;
+async fn problem_may_have_extra_members() {
+    let (response, _) = send(Request::builder().uri("/old")).await;
     assert_eq!(response.status(), 426);
     let document = json_of(response).await;
     assert_eq!((&document["minimum"], &document["status"]), (&json!("1.2"), &json!(426)));
 }
 
 #[tokio::test]
-async fn a_body_that_cannot_be_read_is_refused_for_what_is_wrong_with_it() {
+async fn unreadable_body_gets_the_status_of_its_error() {
     for (content_type, body, expected) in [
         ("application/json", "7", 200),
         ("application/json; charset=utf-8", "7", 200),
@@ -112,40 +112,40 @@ async fn a_body_that_cannot_be_read_is_refused_for_what_is_wrong_with_it() {
         ("", "7", 415),
     ] {
         let request = Request::post("/body").header("content-type", content_type);
-        let response = service().0.answer(request.body(Body::from(body)).unwrap()).await;
+        let response = routes().0.answer(request.body(Body::from(body)).unwrap()).await;
         assert_eq!(response.status(), expected, "{content_type} {body}");
     }
 }
 
 #[tokio::test]
-async fn a_grpc_caller_gets_a_grpc_status() {
+async fn grpc_caller_gets_a_grpc_status() {
     let request = || Request::builder().method("POST").header("content-type", "application/grpc+proto");
-    let (response, _) = ask(request().uri("/openmatch.FrontendService/CreateTicket")).await;
+    let (response, _) = send(request().uri("/openmatch.FrontendService/CreateTicket")).await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["grpc-status"], "12");
     assert_eq!(response.headers()["grpc-message"], "There is nothing at this address.");
-    let (response, _) = ask(request().uri("/gone")).await;
+    let (response, _) = send(request().uri("/gone")).await;
     assert_eq!(
         response.headers()["grpc-status"],
         "5",
-        "what a handler does not find is not a missing method"
+        "an entity that a handler does not find is not an unknown method"
     );
 }
 
 #[tokio::test]
-async fn a_panic_is_one_requests_error_and_tells_nothing() {
-    let (response, metrics) = ask(Request::builder().uri("/panic")).await;
+async fn panic_fails_one_request_and_reveals_nothing() {
+    let (response, metrics) = send(Request::builder().uri("/panic")).await;
     assert_eq!(response.status(), 500);
     assert!(!json_of(response).await.to_string().contains("secret"));
     assert!(metrics.encode().contains("playhouse_http_panics_total{listener=\"test\"} 1"));
 }
 
 #[tokio::test]
-async fn metrics_count_by_route_and_never_by_path_or_made_up_method() {
-    let (service, metrics) = service();
+async fn metrics_are_labelled_by_route_not_by_path_or_unknown_method() {
+    let (routes, metrics) = routes();
     for uri in ["/hello/a", "/hello/b", "/x", "/y"] {
         let request = Request::builder().method(if uri == "/y" { "BREW" } else { "GET" }).uri(uri);
-        service.clone().answer(request.body(Body::empty()).unwrap()).await;
+        routes.clone().answer(request.body(Body::empty()).unwrap()).await;
     }
     let text = metrics.encode();
     let count = |method: &str, route: &str, status: u16| {
@@ -160,8 +160,8 @@ async fn metrics_count_by_route_and_never_by_path_or_made_up_method() {
 }
 
 #[tokio::test]
-async fn what_goes_past_the_router_is_treated_alike() {
-    let (response, metrics) = ask(Request::post("/direct/hello").header("x-request-id", "r1")).await;
+async fn direct_routes_behave_like_routed_ones() {
+    let (response, metrics) = send(Request::post("/direct/hello").header("x-request-id", "r1")).await;
     assert_eq!(
         (response.status().as_u16(), &response.headers()["x-request-id"]),
         (200, &"r1".parse().unwrap())
@@ -171,14 +171,14 @@ async fn what_goes_past_the_router_is_treated_alike() {
                    http_route=\"/direct/hello\",http_response_status_code=\"200\"} 1";
     assert!(text.contains(counted), "{text}");
 
-    let (response, metrics) = ask(Request::post("/direct/gone")).await;
+    let (response, metrics) = send(Request::post("/direct/gone")).await;
     assert_eq!(response.status(), 404);
     assert!(metrics.encode().contains("http_response_status_code=\"404\"} 1"), "{}", metrics.encode());
     assert_eq!(json_of(response).await["type"], "urn:playhouse:problem:not-found");
     let grpc = Request::post("/direct/gone").header("content-type", "application/grpc");
-    assert_eq!(ask(grpc).await.0.headers()["grpc-status"], "5");
+    assert_eq!(send(grpc).await.0.headers()["grpc-status"], "5");
 
-    let (response, metrics) = ask(Request::post("/direct/panic")).await;
+    let (response, metrics) = send(Request::post("/direct/panic")).await;
     assert_eq!(response.status(), 500);
     assert!(metrics.encode().contains("playhouse_http_panics_total{listener=\"test\"} 1"));
     assert!(metrics.encode().contains("http_server_active_requests{listener=\"test\"} 0"));

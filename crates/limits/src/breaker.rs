@@ -1,41 +1,41 @@
-//! Remembers that a store is away, so that not every caller waits for it.
+//! A circuit breaker: while a store is unreachable, only one caller per second waits for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a store that failed is left alone.
+/// The time between two probes of a failed store.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The store answers.
+/// The value of `next_probe` while the store answers.
 const CLOSED: u64 = 0;
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
     origin: Instant,
-    /// When the store may be asked again, in microseconds since the origin; [`CLOSED`] while it answers.
-    next: AtomicU64,
+    /// When the store may be probed again, in microseconds since the origin; [`CLOSED`] while it answers.
+    next_probe: AtomicU64,
 }
 
-/// Whether the store may be asked.
+/// Whether a caller may use the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
-    /// By everybody.
+    /// The store answers: every caller may use it.
     Open,
-    /// By this caller alone, to see whether it is back.
+    /// Only this caller may use it, to check whether it answers again.
     Probe,
-    /// Not now.
+    /// The caller must not use it now.
     No,
 }
 
 impl Breaker {
     pub(crate) fn new() -> Self {
-        Self { origin: Instant::now(), next: AtomicU64::new(CLOSED) }
+        Self { origin: Instant::now(), next_probe: AtomicU64::new(CLOSED) }
     }
 
     pub(crate) fn permit(&self) -> Permit {
-        let next = self.next.load(Ordering::Relaxed);
+        let next = self.next_probe.load(Ordering::Relaxed);
         if next == CLOSED {
             return Permit::Open;
         }
@@ -43,20 +43,20 @@ impl Breaker {
         if now < next {
             return Permit::No;
         }
-        // Whoever gets here first asks. The others, and those who come while it waits, need not.
+        // The first caller probes. All others, until the next probe is due, do not wait.
         let later = now + micros(PAUSE);
-        let won = self.next.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let won = self.next_probe.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if won { Permit::Probe } else { Permit::No }
     }
 
-    /// The store failed. Says whether that is news.
+    /// Records a failure of the store. Returns whether the store was considered reachable before.
     pub(crate) fn failed(&self) -> bool {
-        self.next.swap(self.now() + micros(PAUSE), Ordering::Relaxed) == CLOSED
+        self.next_probe.swap(self.now() + micros(PAUSE), Ordering::Relaxed) == CLOSED
     }
 
-    /// The store answered a probe. Other answers say nothing: they may have been on their way before it went away.
+    /// Records that the store answered a probe. Other responses do not count: they may have been sent before the outage.
     pub(crate) fn recovered(&self) {
-        self.next.store(CLOSED, Ordering::Relaxed);
+        self.next_probe.store(CLOSED, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
@@ -73,11 +73,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_caller_a_second_asks_a_store_that_is_away() {
+    async fn one_caller_per_second_probes_an_unreachable_store() {
         let breaker = Breaker::new();
         assert_eq!([breaker.permit(), breaker.permit()], [Permit::Open; 2]);
         assert!(breaker.failed());
-        assert!(!breaker.failed(), "those that were under way fail too, which is no news");
+        assert!(
+            !breaker.failed(),
+            "requests in flight fail too, but only the first failure opens the breaker"
+        );
         for _ in 0..3 {
             assert_eq!(breaker.permit(), Permit::No);
             tokio::time::advance(PAUSE - Duration::from_micros(1)).await;
@@ -90,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_come_at_once_one_asks() {
+    fn one_of_several_concurrent_callers_probes() {
         const CALLERS: usize = 4;
         let breaker = Breaker::new();
         std::thread::sleep(Duration::from_micros(2));
         for round in 0..500 {
-            // Since long ago.
-            breaker.next.store(1, Ordering::Relaxed);
+            // The probe is overdue.
+            breaker.next_probe.store(1, Ordering::Relaxed);
             let (start, probes) = (std::sync::Barrier::new(CALLERS), std::sync::atomic::AtomicUsize::new(0));
             std::thread::scope(|scope| {
                 for _ in 0..CALLERS {

@@ -1,30 +1,36 @@
 //! Rate limits, in process or shared through Redis.
 //!
-//! A limit is a bucket per policy and key, decided by GCRA: a burst at once, then a steady rate. It knows nothing of requests:
-//! who is limited by what is for the caller to say.
+//! A limit is a token bucket per policy and key, implemented by GCRA: a burst at once, then a steady rate. The caller chooses the
+//! policies and keys of a request.
 //!
 //! # Invariants
-//! - All checks of a [`take`](Limits::take) are one decision: taken from all buckets, or from none.
-//! - [`begin`](Limits::begin) takes from one bucket in process and does no I/O: a refused request costs a look at a table in memory.
-//! - More is never let through than was written: in any time `T`, at most the burst and what `T` refills.
-//! - Memory is bounded, whoever calls: a bucket that is full again is forgotten, and when there are too many, those that
-//!   are new share one per policy.
+//! - All checks of a [`take`](Limits::take) are one decision: it takes from all buckets or from none.
+//! - [`begin`](Limits::begin) takes from one bucket in process without I/O: refusing a request costs one lookup in memory.
+//! - The configured rate is never exceeded: any time span `T` allows at most the burst plus the refill of `T`.
+//! - Memory is bounded for any number of keys: full buckets are removed, and beyond the capacity new keys share one bucket per policy.
+//!   Counts by key exist only for the keys that are refused most.
 //!
 //! # Failure modes
-//! Taking never fails and never waits for longer than the timeout. When Redis is away or slow, the process decides alone,
-//! by the same rates from full buckets, and asks Redis again a second later: a fleet of ten then lets through up to ten
-//! times as much, but the door is never open. A Redis that comes back empty starts from full buckets as well.
+//! Taking never fails and never waits longer than the timeout. While Redis is unreachable or slow, each process decides on its own,
+//! with the same rates and from full buckets, and retries Redis every second. A fleet of ten processes then allows up to ten times
+//! the rate, but never unlimited requests. A Redis that has lost its data also starts from full buckets.
 
 mod breaker;
+mod decision;
 mod limits;
 mod memory;
 mod metrics;
 mod rate;
+mod refused_keys;
+mod rule;
 mod shared;
-mod verdict;
+mod tally;
 
-pub use limits::{Begun, Check, Limits};
+pub use decision::{LimitDecision, LimitState};
+pub use limits::{Check, Limits, PendingTake};
 pub use metrics::{Instruments, Metrics};
 pub use rate::{InvalidRate, Rate};
+pub use refused_keys::RefusedKey;
+pub use rule::{KeyKind, Rule};
 pub use shared::TRIALS;
-pub use verdict::{State, Verdict};
+pub use tally::{Counts, RuleCounts};

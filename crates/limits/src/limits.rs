@@ -1,26 +1,36 @@
-//! Decides, in Redis or here.
+//! Decides on rate limits, in Redis or in process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Clock;
 use redis_store::RedisStore;
 
 use crate::breaker::{Breaker, Permit};
 use crate::memory::Memory;
 use crate::shared::Shared;
-use crate::{Metrics, Rate, Verdict};
+use crate::tally::Tally;
+use crate::{KeyKind, LimitDecision, Metrics, Rate, RefusedKey, Rule, RuleCounts};
 
-/// One bucket that a request takes from.
+/// A bucket that a request takes a token from.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
-    /// The name of the rule, without a colon.
+    /// The name of the policy, without a colon.
     pub policy: &'static str,
-    /// Whose bucket it is.
+    /// What the key identifies.
+    pub kind: KeyKind,
+    /// The owner of the bucket, such as a player or an address.
     pub key: &'a str,
     pub rate: Rate,
 }
 
-/// The limits of this process. Clones are the same.
+impl Check<'_> {
+    pub const fn rule(&self) -> Rule {
+        Rule { policy: self.policy, kind: self.kind }
+    }
+}
+
+/// The rate limits of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Limits(Arc<Parts>);
 
@@ -28,129 +38,183 @@ pub struct Limits(Arc<Parts>);
 struct Parts {
     shared: Option<Shared>,
     breaker: Breaker,
-    /// All buckets where there is no Redis; those of this process while Redis is away.
+    /// All buckets if there is no Redis. Otherwise the buckets that this process uses while Redis is unreachable, and to refuse requests
+    /// without I/O.
     memory: Memory,
     metrics: Metrics,
+    tally: Tally,
 }
 
-/// A request that its first bucket let in, as far as this process knows.
+/// A request that its first bucket allowed, as far as this process knows.
 #[derive(Debug)]
-#[must_use = "the other buckets have to be asked as well"]
-pub struct Begun<'a> {
+#[must_use = "the other buckets must be checked too"]
+pub struct PendingTake<'a> {
     limits: &'a Limits,
     first: Check<'a>,
-    /// Of the first bucket in this process, after one was taken.
+    /// The debt of the first bucket in this process, after the token was taken.
     debt: u64,
 }
 
 impl Limits {
-    /// Makes limits that count in `redis_store`, under keys that begin with `prefix`. Redis has `timeout` for a decision.
-    pub fn new(redis_store: &RedisStore, prefix: &str, timeout: Duration, metrics: Metrics) -> Self {
+    /// Creates limits that are counted in `redis_store`, under keys that start with `prefix`. A decision by Redis may take `timeout`.
+    pub fn new(
+        redis_store: &RedisStore,
+        prefix: &str,
+        timeout: Duration,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> Self {
         let shared = match redis_store {
             RedisStore::Memory => None,
             RedisStore::Redis(redis) => Some(Shared::new(redis.clone(), prefix, timeout)),
         };
         let memory = Memory::new(metrics.clone());
-        Self(Arc::new(Parts { shared, breaker: Breaker::new(), memory, metrics }))
+        let tally = Tally::new(clock);
+        Self(Arc::new(Parts { shared, breaker: Breaker::new(), memory, metrics, tally }))
     }
 
-    /// Takes one from the bucket of each check, or from none of them.
-    pub async fn take(&self, checks: &[Check<'_>]) -> Verdict {
-        let verdict = match &self.0.shared {
-            Some(shared) if !checks.is_empty() => match self.ask(shared, checks).await {
-                Some(verdict) => verdict,
+    /// Takes a token from the bucket of each check, or from none of them.
+    pub async fn take(&self, checks: &[Check<'_>]) -> LimitDecision {
+        let decision = match &self.0.shared {
+            Some(shared) if !checks.is_empty() => match self.decide_shared(shared, checks).await {
+                Some(decision) => decision,
                 None => {
                     self.0.metrics.local.inc();
-                    self.decide(checks, false)
+                    self.decide_local(checks, false)
                 }
             },
-            _ => self.decide(checks, true),
+            _ => self.decide_local(checks, true),
         };
-        self.0.metrics.decided(&verdict);
-        verdict
+        self.0.count(checks, &decision);
+        decision
     }
 
-    /// Takes one from a bucket as this process knows it, without I/O. Returns the refusal if it is empty.
+    /// Takes a token from this process's copy of a bucket, without I/O. Returns the refusal if the bucket is empty.
     ///
-    /// For what is cheap to ask before any work is done, such as the bucket of an address. With Redis, the process knows what it
-    /// took itself and what Redis answered last: an address that Redis refused is refused here until Redis would allow one.
-    pub fn begin<'a>(&'a self, first: Check<'a>) -> Result<Begun<'a>, Verdict> {
+    /// For a check before any other work, such as the limit of an address. With Redis, the copy includes the tokens that this process
+    /// took and the last response of Redis: an address that Redis refused is refused here until Redis would allow a request.
+    pub fn begin<'a>(&'a self, first: Check<'a>) -> Result<PendingTake<'a>, LimitDecision> {
         let (allowed, debts) = self.0.memory.take(&[first]);
         if allowed {
-            return Ok(Begun { limits: self, first, debt: debts.first().copied().unwrap_or_default() });
+            return Ok(PendingTake { limits: self, first, debt: debts.first().copied().unwrap_or_default() });
         }
-        let verdict = Verdict::new(&[first], false, &debts, true);
-        self.0.metrics.decided(&verdict);
-        Err(verdict)
+        let decision = LimitDecision::new(&[first], false, &debts, true);
+        self.0.count(&[first], &decision);
+        Err(decision)
     }
 
-    /// Takes one from a bucket of this process alone. Returns whether there was one. Such buckets appear in no verdict or metric.
-    pub fn take_here(&self, check: Check<'_>) -> bool {
+    /// Returns the refusal if this process's copy of the bucket is empty. Takes no token.
+    pub fn refusal(&self, check: Check<'_>) -> Option<LimitDecision> {
+        let debt = self.0.memory.empty_debt(&check)?;
+        let decision = LimitDecision::new(&[check], false, &[debt], true);
+        self.0.count(&[check], &decision);
+        Some(decision)
+    }
+
+    /// Takes a token from a bucket that exists only in this process. Returns whether there was one. Such buckets appear in no decision or
+    /// metric.
+    pub fn take_local(&self, check: Check<'_>) -> bool {
         self.0.memory.take(&[check]).0
     }
 
-    /// Forgets the buckets in this process that are full again; returns how many. To be called now and then: between calls,
-    /// buckets are forgotten only as new ones come.
+    /// Removes full buckets from this process. Returns how many. Must be called every few seconds: otherwise buckets are removed only
+    /// when new ones are added, and the counts of the last minute cover a longer time.
     pub fn sweep(&self) -> usize {
+        self.0.tally.sweep(self.0.metrics.counts());
         self.0.memory.sweep()
     }
 
-    /// What Redis decides, if it answers.
-    async fn ask(&self, shared: &Shared, checks: &[Check<'_>]) -> Option<Verdict> {
+    /// Returns the decisions of this process by rule. Rules without a decision are missing.
+    pub fn counts(&self) -> Vec<RuleCounts> {
+        self.0.tally.counts(self.0.metrics.counts())
+    }
+
+    /// Returns the keys that this process refused most, the worst first. A key is kept for an hour after its last refusal.
+    pub fn most_refused(&self, limit: usize) -> Vec<RefusedKey> {
+        self.0.tally.most_refused(limit)
+    }
+
+    /// Returns whether Redis decides. False if there is no Redis, or while it does not answer.
+    pub fn is_shared(&self) -> bool {
+        self.0.shared.is_some() && self.0.metrics.unreachable.get() == 0
+    }
+
+    /// Lets Redis decide. Returns none if it does not answer.
+    async fn decide_shared(&self, shared: &Shared, checks: &[Check<'_>]) -> Option<LimitDecision> {
         let Parts { breaker, metrics, .. } = &*self.0;
         let permit = breaker.permit();
         if permit == Permit::No {
             return None;
         }
         match shared.take(checks).await {
-            Ok(verdict) => {
+            Ok(decision) => {
                 if permit == Permit::Probe {
                     breaker.recovered();
-                    metrics.away.set(0);
-                    tracing::info!("limits are shared again");
+                    metrics.unreachable.set(0);
+                    tracing::info!("Redis decides on rate limits again");
                 }
-                Some(verdict)
+                Some(decision)
             }
             Err(error) => {
                 if breaker.failed() {
-                    metrics.away.set(1);
+                    metrics.unreachable.set(1);
                     let cause = base::error::chain(&error);
-                    tracing::warn!(cause, "Redis does not decide on limits: this process decides alone");
+                    tracing::warn!(
+                        cause,
+                        "Redis does not answer; this process decides on rate limits on its own"
+                    );
                 }
                 None
             }
         }
     }
 
-    fn decide(&self, checks: &[Check<'_>], shared: bool) -> Verdict {
+    fn decide_local(&self, checks: &[Check<'_>], shared: bool) -> LimitDecision {
         let (allowed, debts) = self.0.memory.take(checks);
-        Verdict::new(checks, allowed, &debts, shared)
+        LimitDecision::new(checks, allowed, &debts, shared)
     }
 }
 
-impl Begun<'_> {
-    /// Takes one from each of the other buckets, or from none of them. What the first bucket gave is not returned to it, so that a
-    /// caller who is refused by another bucket again and again is stopped by the first one.
-    pub async fn take(self, rest: &[Check<'_>]) -> Verdict {
+impl Parts {
+    /// Counts a decision. A bucket that would have allowed a request that another bucket refused is not counted.
+    fn count(&self, checks: &[Check<'_>], decision: &LimitDecision) {
+        for (check, state) in checks.iter().zip(&decision.states) {
+            match (decision.allowed, state.retry_after) {
+                (true, _) => self.metrics.allowed(check.rule()),
+                (false, Some(_)) => {
+                    self.metrics.refused(check.rule());
+                    self.tally.refused(check);
+                }
+                (false, None) => {}
+            }
+        }
+    }
+}
+
+impl PendingTake<'_> {
+    /// Takes a token from each of the other buckets, or from none of them. The token of the first bucket is not returned, so a caller
+    /// that other buckets refuse repeatedly is eventually refused by the first one.
+    pub async fn take(self, rest: &[Check<'_>]) -> LimitDecision {
         let Self { limits, first, debt } = self;
-        let Parts { shared, memory, metrics, .. } = &*limits.0;
+        let parts = &*limits.0;
+        let Parts { shared, memory, metrics, .. } = parts;
         let mut checks = Vec::with_capacity(1 + rest.len());
         checks.push(first);
         checks.extend_from_slice(rest);
         if let Some(shared) = shared {
-            if let Some(verdict) = limits.ask(shared, &checks).await {
-                if let Some(state) = verdict.states.first() {
+            if let Some(decision) = limits.decide_shared(shared, &checks).await {
+                if let Some(state) = decision.states.first() {
                     memory.raise(&first, state.reset);
                 }
-                metrics.decided(&verdict);
-                return verdict;
+                parts.count(&checks, &decision);
+                return decision;
             }
             metrics.local.inc();
         }
         let (allowed, debts) = memory.take(rest);
         let debts: Vec<u64> = std::iter::once(debt).chain(debts).collect();
-        let verdict = Verdict::new(&checks, allowed, &debts, shared.is_none());
-        metrics.decided(&verdict);
-        verdict
+        let decision = LimitDecision::new(&checks, allowed, &debts, shared.is_none());
+        parts.count(&checks, &decision);
+        decision
     }
 }

@@ -1,24 +1,24 @@
-//! How much is allowed.
+//! Rates, and the arithmetic of buckets.
 //!
-//! The algorithm is GCRA. All there is to know of a bucket is how much time it is in debt: the time until it is full again.
-//! Taking adds an interval to the debt, time pays it off, and it may never be larger than the window.
+//! The algorithm is GCRA (generic cell rate algorithm). The only state of a bucket is its debt: the time until it is full again. Taking
+//! a token adds an interval to the debt, elapsed time reduces it, and it never exceeds the window.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use config::{Rejected, Setting, Value};
+use config::{InvalidValue, Setting, Value};
 
 /// Units of time, in seconds.
 const UNITS: [(&str, u64); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
 
-/// The shortest interval. Intervals are whole microseconds: down to here, rounding makes a difference of 1% at the most.
+/// The shortest interval. Intervals are whole microseconds; above this one, rounding changes a rate by at most 1%.
 const MIN_INTERVAL: u64 = 100;
 
-/// The longest window: so long may a bucket be remembered.
+/// The longest window, which is how long a bucket may be kept.
 const MAX_WINDOW: u64 = 31 * 86_400 * 1_000_000;
 
-/// So many in a unit of time, and how many at once: `50/s burst 100`.
+/// A number of requests per unit of time, and a burst: `50/s burst 100`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u32,
@@ -27,21 +27,21 @@ pub struct Rate {
     burst: u32,
 }
 
-/// The text is not a rate.
+/// Why a text is not a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRate {
-    #[error("it is not a number, a slash, one of s, m, h or d, and perhaps a burst")]
+    #[error("it does not have the form COUNT/UNIT or COUNT/UNIT burst COUNT, with the units s, m, h and d")]
     Form,
-    #[error("it would allow nothing at all: the count and the burst are at least 1")]
+    #[error("the count and the burst must be at least 1")]
     Nothing,
     #[error("it is more than 10000/s")]
     TooFast,
-    #[error("it would take longer than 31 days until the whole burst is allowed again")]
+    #[error("the burst would take longer than 31 days to refill")]
     TooSlow,
 }
 
 impl Rate {
-    /// `count` in every `per`, which is whole seconds, and up to `burst` at once.
+    /// Creates a rate of `count` requests per `per`, in whole seconds, and up to `burst` at once.
     pub fn new(count: u32, per: Duration, burst: u32) -> Result<Self, InvalidRate> {
         let seconds = per.as_secs();
         if seconds == 0 || per.subsec_nanos() != 0 {
@@ -62,43 +62,43 @@ impl Rate {
         Ok(rate)
     }
 
-    /// One at a time, and the next one after so many seconds; at least one second.
+    /// Creates a rate of one request per `seconds`, without a burst. 0 counts as 1.
     pub const fn once_in(seconds: u8) -> Self {
         Self { count: 1, per: if seconds == 0 { 1 } else { seconds as u64 }, burst: 1 }
     }
 
-    /// How many are allowed at once.
+    /// Returns how many requests are allowed at once.
     pub const fn quota(&self) -> u64 {
         self.burst as u64
     }
 
-    /// The time in which the whole quota is allowed again.
+    /// Returns the time in which the whole quota refills.
     pub const fn window(&self) -> Duration {
         Duration::from_micros(self.limit())
     }
 
-    /// The time that one costs, in microseconds. Rounded up, so that more than was written is never allowed.
+    /// Returns the cost of a token in microseconds. Rounded up, so that the configured rate is never exceeded.
     pub(crate) const fn interval(&self) -> u64 {
         (self.per * 1_000_000).div_ceil(self.count as u64)
     }
 
-    /// The largest debt, in microseconds.
+    /// Returns the largest debt in microseconds.
     pub(crate) const fn limit(&self) -> u64 {
         self.interval() * self.quota()
     }
 
-    /// The debt after one more, if that is allowed.
+    /// Returns the debt after one more token, or none if the bucket is empty.
     pub(crate) fn take(&self, debt: u64) -> Option<u64> {
         let after = debt + self.interval();
         (after <= self.limit()).then_some(after)
     }
 
-    /// How many are left with this debt.
+    /// Returns how many tokens are left with this debt.
     pub(crate) const fn remaining(&self, debt: u64) -> u64 {
         self.limit().saturating_sub(debt) / self.interval()
     }
 
-    /// How long until one is allowed, in microseconds.
+    /// Returns the time until a token is available, in microseconds.
     pub(crate) const fn wait(&self, debt: u64) -> u64 {
         (debt + self.interval()).saturating_sub(self.limit())
     }
@@ -133,12 +133,14 @@ impl fmt::Display for Rate {
 
 impl Setting for Rate {
     fn expected() -> String {
-        "a rate such as \"50/s\", \"10/m\" or \"5/h burst 20\" (units s, m, h, d; without a burst, the whole count at once)"
+        "a rate such as \"50/s\", \"10/m\" or \"5/h burst 20\" (units s, m, h, d; without a burst, the whole count is allowed at once)"
             .to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        String::parse(value)?.parse().map_err(|error: InvalidRate| Rejected::because(error.to_string()))
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        String::parse(value)?
+            .parse()
+            .map_err(|error: InvalidRate| InvalidValue::with_reason(error.to_string()))
     }
 
     fn show(&self) -> String {
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_as_they_are_written() {
+    fn rates_parse_and_print() {
         for (text, quota, window) in [
             ("50/s burst 100", 100, Duration::from_secs(2)),
             ("10/m", 10, Duration::from_secs(60)),
@@ -169,9 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused_with_the_reason() {
+    fn invalid_rates_are_rejected_with_the_reason() {
         use InvalidRate::{Form, Nothing, TooFast, TooSlow};
-        for (text, why) in [
+        for (text, reason) in [
             ("", Form),
             ("50", Form),
             ("/s", Form),
@@ -191,7 +193,7 @@ mod tests {
             ("1/d burst 32", TooSlow),
             ("1/d burst 4294967295", TooSlow),
         ] {
-            assert_eq!(text.parse::<Rate>(), Err(why), "{text}");
+            assert_eq!(text.parse::<Rate>(), Err(reason), "{text}");
         }
         assert!(Rate::parse(&Value::Integer(5)).is_err());
         assert_eq!(Rate::new(1, Duration::from_secs(u64::MAX), 1), Err(TooSlow));
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_tells_what_is_left_and_how_long_to_wait() {
+    fn debt_determines_remaining_tokens_and_wait() {
         let rate: Rate = "2/s burst 3".parse().unwrap();
         let mut debt = 0;
         for left in [2, 1, 0] {

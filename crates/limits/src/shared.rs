@@ -1,4 +1,4 @@
-//! Buckets in Redis, which any number of processes share.
+//! Buckets in Redis, shared by all processes.
 
 mod keys;
 
@@ -8,11 +8,11 @@ use redis::ErrorKind;
 use redis_store::{Key, Script, Trial, script};
 
 use self::keys::Keys;
-use crate::{Check, Verdict};
+use crate::{Check, LimitDecision};
 
 static TAKE: Script = script!("shared/take.lua");
 
-/// Shows whether a server runs the script.
+/// Checks whether a server can run the script.
 pub static TRIALS: [Trial; 1] =
     [Trial { script: &TAKE, name: "limits/take.lua", keys: &["bucket"], args: &["1000000", "10"] }];
 
@@ -28,19 +28,20 @@ impl Shared {
         Self { keys: Keys::new(&redis, prefix), redis, timeout }
     }
 
-    /// Decides. When no answer comes in time, Redis may or may not have taken: that errs on the strict side.
-    pub(crate) async fn take(&self, checks: &[Check<'_>]) -> Result<Verdict, redis_store::Error> {
+    /// Takes a token from each bucket, or from none. After a timeout Redis may have taken the tokens, which only makes the limit
+    /// stricter.
+    pub(crate) async fn take(&self, checks: &[Check<'_>]) -> Result<LimitDecision, redis_store::Error> {
         let buckets: Vec<Key> =
             checks.iter().map(|check| self.keys.bucket(check.policy, check.key)).collect();
         let mut take = TAKE.call(&buckets);
         for check in checks {
             take.arg(check.rate.interval()).arg(check.rate.quota());
         }
-        let answer = tokio::time::timeout(self.timeout, take.run(self.redis.connection.clone())).await;
-        let (allowed, debts): (bool, Vec<u64>) = match answer {
-            Ok(answer) => answer?,
-            Err(_) => return Err(redis::RedisError::from((ErrorKind::Io, "no answer in time")).into()),
+        let reply = tokio::time::timeout(self.timeout, take.run(self.redis.connection.clone())).await;
+        let (allowed, debts): (bool, Vec<u64>) = match reply {
+            Ok(reply) => reply?,
+            Err(_) => return Err(redis::RedisError::from((ErrorKind::Io, "no reply in time")).into()),
         };
-        Ok(Verdict::new(checks, allowed, &debts, true))
+        Ok(LimitDecision::new(checks, allowed, &debts, true))
     }
 }

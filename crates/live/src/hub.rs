@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 use crate::redis::RedisLink;
 use crate::topic::{Key, Message, Topics};
 
-/// How many messages may wait for a subscriber. If there are more, all are dropped and it receives a gap.
-const MAX_WAITING: usize = 64;
+/// The most undelivered messages of a subscriber. Beyond that all are dropped and it receives a gap.
+const MAX_QUEUED: usize = 64;
 
 /// The hubs of all key types that are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Hubs(Mutex<HashMap<TypeId, Arc<dyn Channels>>>);
 
-/// The channels of one key type, whichever it is. A channel that belongs to another key type is left alone.
+/// The channels of one key type. Channels of other key types are ignored.
 pub(crate) trait Channels: Any + fmt::Debug + Send + Sync {
     /// Delivers a payload to the subscribers of the channel.
     fn deliver(&self, channel: &str, payload: &[u8]);
@@ -26,9 +26,9 @@ pub(crate) trait Channels: Any + fmt::Debug + Send + Sync {
     fn is_open(&self, channel: &str) -> bool;
     /// Returns whether no channel has a subscriber.
     fn is_empty(&self) -> bool;
-    /// Notes that the channel's messages arrive from now on. Its subscribers receive a gap if they did not arrive before.
+    /// Records that the channel is connected. Its subscribers receive a gap if it was not connected before.
     fn connected(&self, channel: &str);
-    /// Notes that no messages arrive any more. Returns all channels that have a subscriber.
+    /// Records that all channels are disconnected. Returns the channels that have a subscriber.
     fn disconnected(&self) -> Box<dyn Iterator<Item = String> + Send>;
 }
 
@@ -41,14 +41,15 @@ pub(crate) struct Hub<K> {
 
 #[derive(Debug)]
 struct Subscribers<K> {
-    slots: Vec<Arc<Slot<K>>>,
-    /// Whether messages from other processes arrive.
+    queues: Vec<Arc<SubscriberQueue<K>>>,
+    /// Whether Redis delivers the messages of other processes.
     is_connected: bool,
 }
 
+/// The messages that a subscriber has not received yet.
 #[derive(Debug)]
-struct Slot<K> {
-    waiting: Mutex<VecDeque<Message<K>>>,
+struct SubscriberQueue<K> {
+    messages: Mutex<VecDeque<Message<K>>>,
     has_gap: AtomicBool,
     position: AtomicI64,
     arrived: Notify,
@@ -58,14 +59,14 @@ struct Slot<K> {
 pub struct Subscription<S: Topics> {
     hub: Arc<Hub<S::Key>>,
     key: S::Key,
-    slot: Arc<Slot<S::Key>>,
+    queue: Arc<SubscriberQueue<S::Key>>,
 }
 
-/// What a subscriber receives.
+/// An event of a subscription.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Received<S> {
+pub enum SubscriptionEvent<S> {
     Message(S),
-    /// Messages may have been missed, or one was not understood: read the source of truth.
+    /// Messages may have been missed, or one was of an unknown topic: read the source of truth.
     Gap,
 }
 
@@ -117,20 +118,20 @@ impl<K: Key> Hub<K> {
     }
 
     /// Adds a subscriber. Also returns whether it is the first of its key.
-    fn open(&self, key: &K) -> (Arc<Slot<K>>, bool) {
-        let slot = Arc::new(Slot::default());
+    fn open(&self, key: &K) -> (Arc<SubscriberQueue<K>>, bool) {
+        let queue = Arc::new(SubscriberQueue::default());
         let mut keys = self.keys();
         let subscribers = keys.entry(key.clone()).or_default();
-        subscribers.slots.push(slot.clone());
-        (slot, subscribers.slots.len() == 1)
+        subscribers.queues.push(queue.clone());
+        (queue, subscribers.queues.len() == 1)
     }
 
     /// Removes a subscriber. Unsubscribes from the key's channel if it was the last one.
-    fn close(&self, key: &K, slot: &Arc<Slot<K>>) {
+    fn close(&self, key: &K, queue: &Arc<SubscriberQueue<K>>) {
         let mut keys = self.keys();
         let Some(subscribers) = keys.get_mut(key) else { return };
-        subscribers.slots.retain(|known| !Arc::ptr_eq(known, slot));
-        if subscribers.slots.is_empty() {
+        subscribers.queues.retain(|known| !Arc::ptr_eq(known, queue));
+        if subscribers.queues.is_empty() {
             keys.remove(key);
             drop(keys);
             if let Some(link) = &self.link {
@@ -144,19 +145,19 @@ impl<K: Key> Hub<K> {
         let keys = self.keys();
         let Some(subscribers) = keys.get(key) else { return false };
         let message = message();
-        subscribers.slots.iter().for_each(|slot| slot.push(message.clone()));
+        subscribers.queues.iter().for_each(|queue| queue.push(message.clone()));
         true
     }
 
     pub(crate) fn gap(&self, key: &K) {
         if let Some(subscribers) = self.keys().get(key) {
-            subscribers.slots.iter().for_each(|slot| slot.gap());
+            subscribers.queues.iter().for_each(|queue| queue.gap());
         }
     }
 
     pub(crate) fn positions(&self) -> Vec<(K, i64)> {
         let lowest = |subscribers: &Subscribers<K>| {
-            let positions = subscribers.slots.iter().map(|slot| slot.position.load(Ordering::Relaxed));
+            let positions = subscribers.queues.iter().map(|queue| queue.position.load(Ordering::Relaxed));
             positions.min().unwrap_or_default()
         };
         self.keys().iter().map(|(key, subscribers)| (key.clone(), lowest(subscribers))).collect()
@@ -184,7 +185,7 @@ impl<K: Key> Channels for Hub<K> {
             && !subscribers.is_connected
         {
             subscribers.is_connected = true;
-            subscribers.slots.iter().for_each(|slot| slot.gap());
+            subscribers.queues.iter().for_each(|queue| queue.gap());
         }
     }
 
@@ -198,14 +199,14 @@ impl<K: Key> Channels for Hub<K> {
 
 impl<K> Default for Subscribers<K> {
     fn default() -> Self {
-        Self { slots: Vec::new(), is_connected: false }
+        Self { queues: Vec::new(), is_connected: false }
     }
 }
 
-impl<K> Default for Slot<K> {
+impl<K> Default for SubscriberQueue<K> {
     fn default() -> Self {
         Self {
-            waiting: Mutex::default(),
+            messages: Mutex::default(),
             has_gap: AtomicBool::new(false),
             position: AtomicI64::new(0),
             arrived: Notify::new(),
@@ -213,74 +214,73 @@ impl<K> Default for Slot<K> {
     }
 }
 
-impl<K> Slot<K> {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Message<K>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+impl<K> SubscriberQueue<K> {
+    fn messages(&self) -> MutexGuard<'_, VecDeque<Message<K>>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, message: Message<K>) {
-        let mut waiting = self.waiting();
+        let mut messages = self.messages();
         if self.has_gap.load(Ordering::Acquire) {
-            // The source of truth, which the subscriber is about to read, has this message too.
-        } else if waiting.len() < MAX_WAITING {
-            waiting.push_back(message);
+            // The subscriber is about to read the source of truth, which already contains this change.
+        } else if messages.len() < MAX_QUEUED {
+            messages.push_back(message);
         } else {
-            *waiting = VecDeque::new();
+            *messages = VecDeque::new();
             self.has_gap.store(true, Ordering::Release);
         }
-        drop(waiting);
+        drop(messages);
         self.arrived.notify_one();
     }
 
     fn gap(&self) {
-        let mut waiting = self.waiting();
-        // The source of truth has these messages too. Delivered after it was read, they would undo what it said.
-        *waiting = VecDeque::new();
+        let mut messages = self.messages();
+        // The source of truth already contains these changes. Delivered after it was read, the messages would be outdated.
+        *messages = VecDeque::new();
         self.has_gap.store(true, Ordering::Release);
-        drop(waiting);
+        drop(messages);
         self.arrived.notify_one();
     }
 }
 
 impl<S: Topics> Subscription<S> {
-    /// Also returns whether it is the first subscription of this process to the key.
+    /// Adds a subscription. Also returns whether it is the first of this process for the key.
     pub(crate) fn open(hub: Arc<Hub<S::Key>>, key: S::Key) -> (Self, bool) {
-        let (slot, is_first) = hub.open(&key);
-        (Self { hub, key, slot }, is_first)
+        let (queue, is_first) = hub.open(&key);
+        (Self { hub, key, queue }, is_first)
     }
 
     /// Waits for the next message. Cancel safe.
-    pub async fn next(&mut self) -> Received<S> {
+    pub async fn next(&mut self) -> SubscriptionEvent<S> {
         loop {
             let message = {
-                let mut waiting = self.slot.waiting();
-                if self.slot.has_gap.swap(false, Ordering::AcqRel) {
-                    return Received::Gap;
+                let mut messages = self.queue.messages();
+                if self.queue.has_gap.swap(false, Ordering::AcqRel) {
+                    return SubscriptionEvent::Gap;
                 }
-                let message = waiting.pop_front();
-                if waiting.is_empty() {
-                    // An idle subscription holds no buffer.
-                    *waiting = VecDeque::new();
+                let message = messages.pop_front();
+                if messages.is_empty() {
+                    // Frees the buffer of an idle subscription.
+                    *messages = VecDeque::new();
                 }
                 message
             };
             if let Some(message) = message {
-                return S::read(&message).map_or(Received::Gap, Received::Message);
+                return S::read(&message).map_or(SubscriptionEvent::Gap, SubscriptionEvent::Message);
             }
-            self.slot.arrived.notified().await;
+            self.queue.arrived.notified().await;
         }
     }
 
-    /// Reports how far the subscriber is in the key's source of truth, for [`Live::positions`](crate::Live::positions). It starts
-    /// at 0.
+    /// Sets the subscriber's position in the source of truth, for [`Live::positions`](crate::Live::positions). It starts at 0.
     pub fn set_position(&self, position: i64) {
-        self.slot.position.store(position, Ordering::Relaxed);
+        self.queue.position.store(position, Ordering::Relaxed);
     }
 
-    /// Drops a gap from before [`Live::subscribe`](crate::Live::subscribe) returns: the subscriber has read nothing yet, so it
+    /// Clears a gap from before [`Live::subscribe`](crate::Live::subscribe) returns: the subscriber has read nothing yet, so it
     /// has missed nothing.
-    pub(crate) fn forget_gap(&self) {
-        self.slot.has_gap.store(false, Ordering::Release);
+    pub(crate) fn clear_gap(&self) {
+        self.queue.has_gap.store(false, Ordering::Release);
     }
 
     pub(crate) fn key(&self) -> &S::Key {
@@ -294,7 +294,7 @@ impl<S: Topics> Subscription<S> {
 
 impl<S: Topics> Drop for Subscription<S> {
     fn drop(&mut self) {
-        self.hub.close(&self.key, &self.slot);
+        self.hub.close(&self.key, &self.queue);
     }
 }
 

@@ -1,19 +1,19 @@
 //! Live messages: from the service that publishes them to the subscribers of a key, in every process.
 //!
-//! A service declares a [`Topic`] for each kind of message. A subscriber names one key and the topics that it understands
-//! ([`Topics`]), and receives them all in one [`Subscription`]. Messages stay in the process where the Redis store is embedded.
-//! Otherwise they go through Redis: one channel per key, to which each process subscribes that has a subscriber of the key.
+//! A service declares a [`Topic`] for each kind of message. A subscriber chooses a key and a set of topics ([`Topics`]), and receives
+//! all of them in one [`Subscription`]. If the Redis store is embedded, messages stay in the process. Otherwise they go through Redis,
+//! with one channel per key. A process subscribes to a channel while it has a subscriber of the key.
 //!
 //! # Invariants
-//! - **A live message is never the only copy.** Redis keeps none, and nobody waits for a slow subscriber. A subscriber that may
-//!   have missed a message receives [`Received::Gap`] and reads the source of truth.
+//! - **A live message is never the only copy.** Redis stores none, and no publisher waits for a slow subscriber. A subscriber
+//!   that may have missed a message receives [`SubscriptionEvent::Gap`] and reads the source of truth.
 //! - **A key costs one Redis subscription per process**, however many topics and subscribers it has.
 //! - **An unknown message is a gap, not an error.** Processes of two versions run side by side during an upgrade.
-//! - **This crate knows no service.** Topics and their messages belong to the service that publishes them.
+//! - **This crate is independent of services.** Topics and their messages belong to the service that publishes them.
 //!
 //! # Failure modes
-//! While Redis is away, publishing fails and subscriptions receive nothing. When it is back, every subscription receives a gap. So
-//! does one that Redis confirmed too late, after the subscriber had gone on.
+//! While Redis is unreachable, publishing fails and subscriptions receive nothing. After the reconnect every subscription receives a
+//! gap. A subscription that Redis confirms only after the timeout receives a gap too.
 
 mod hub;
 mod redis;
@@ -29,7 +29,7 @@ use self::hub::{Hub, Hubs};
 use self::redis::RedisLink;
 use self::topic::encode;
 
-pub use self::hub::{Received, Subscription};
+pub use self::hub::{Subscription, SubscriptionEvent};
 pub use self::topic::{Key, Message, Player, Topic, Topics};
 
 /// Publishes live messages and subscribes to them. Cheap to clone; clones share state.
@@ -43,7 +43,7 @@ struct Inner {
 }
 
 impl Live {
-    /// `prefix` begins the names of the channels in Redis.
+    /// Creates the live messages of a process. The names of Redis channels start with `prefix`.
     pub fn new(redis_store: &RedisStore, prefix: &str) -> Self {
         let link = match redis_store {
             RedisStore::Memory => None,
@@ -69,28 +69,28 @@ impl Live {
     ) -> Result<Vec<u64>, redis_store::Error> {
         let hub = self.hub::<T::Key>();
         let Some(link) = &self.0.link else {
-            let deliver = |(key, message)| u64::from(hub.deliver(&key, || Message::here::<T>(message)));
+            let deliver = |(key, message)| u64::from(hub.deliver(&key, || Message::local::<T>(message)));
             return Ok(messages.into_iter().map(deliver).collect());
         };
         let encoded = messages.iter().map(|(key, message)| (key.channel(), encode::<T>(message))).collect();
         if T::REPEATABLE {
-            // The subscribers of this process need not wait for Redis.
+            // The subscribers of this process do not wait for Redis.
             for (key, message) in messages {
-                hub.deliver(&key, || Message::here::<T>(message));
+                hub.deliver(&key, || Message::local::<T>(message));
             }
         }
         link.publish(encoded).await
     }
 
-    /// Subscribes to the topics `S` of a key. Each message that is published after this returns is received, or a gap in its
-    /// place. Read the source of truth after it: what was published before is there.
+    /// Subscribes to the topics `S` of a key. The subscription receives every message that is published after this returns, or a gap
+    /// instead. Read the source of truth afterwards: it contains everything that was published before.
     pub async fn subscribe<S: Topics>(&self, key: S::Key) -> Subscription<S> {
         let hub = self.hub::<S::Key>();
         let (subscription, is_first) = Subscription::<S>::open(hub, key);
         if let Some(link) = self.0.link.as_ref().filter(|_| is_first || !subscription.is_connected())
             && link.subscribe(subscription.key().channel()).await
         {
-            subscription.forget_gap();
+            subscription.clear_gap();
         }
         subscription
     }
@@ -101,12 +101,12 @@ impl Live {
         self.hub::<K>().positions()
     }
 
-    /// Makes the subscribers of a key in this process receive a gap.
+    /// Sends a gap to the subscribers of a key in this process.
     pub fn gap<K: Key>(&self, key: &K) {
         self.hub::<K>().gap(key);
     }
 
-    /// Passes messages on from Redis to the subscribers of this process, until `drain` is requested.
+    /// Delivers messages from Redis to the subscribers of this process, until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         match &self.0.link {
             Some(link) => link.run(&self.0.hubs, drain).await,

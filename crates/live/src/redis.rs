@@ -12,24 +12,24 @@ use tokio::sync::{Mutex, oneshot};
 
 use crate::hub::Hubs;
 
-/// How long no message may arrive before the connection is pinged.
-const QUIET: Duration = Duration::from_secs(5);
-/// How many channels one command subscribes to.
+/// How long the connection may be silent before it is pinged.
+const PING_AFTER: Duration = Duration::from_secs(5);
+/// The most channels of one command.
 const BATCH: usize = 1_000;
-/// How long a subscriber waits for Redis to confirm its channel. After that it goes on, and receives a gap upon the confirmation.
+/// How long a subscriber waits for Redis to confirm its channel. After that it continues, and receives a gap on the confirmation.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The connections to Redis: one to publish, and from the first subscription on one for all subscriptions of this process.
+/// The connections to Redis: one for publishing, and one for all subscriptions of this process, opened by the first subscription.
 #[derive(Debug)]
 pub(crate) struct RedisLink {
     redis: Redis,
-    /// Begins the name of every channel.
+    /// The start of the name of every channel.
     stem: String,
     requests: UnboundedSender<Request>,
     requested: Mutex<UnboundedReceiver<Request>>,
 }
 
-/// A channel by its name without the stem.
+/// A request for a channel, named without the stem.
 #[derive(Debug)]
 enum Request {
     Subscribe(String, oneshot::Sender<()>),
@@ -70,17 +70,17 @@ impl RedisLink {
     pub(crate) async fn run(&self, hubs: &Hubs, drain: Drain) -> Result<(), LoopError> {
         let mut requested = self.requested.lock().await;
         let mut first = None;
-        // A process without subscribers holds no connection for them. If connecting fails, the first subscriber goes on at once
-        // and receives a gap later.
+        // A process without subscribers opens no connection for them. If connecting fails, the first subscriber continues at once and
+        // receives a gap later.
         while hubs.is_empty() {
             tokio::select! {
                 () = drain.requested() => return Ok(()),
                 request = requested.recv() => first = request,
             }
         }
-        let (mut channels, messages) = self.redis.listen(QUIET).await?;
+        let (mut channels, messages) = self.redis.listen(PING_AFTER).await?;
         let mut messages = std::pin::pin!(messages);
-        // Subscriptions that are older than this connection.
+        // Renews subscriptions from before this connection.
         self.subscribe_all(&mut channels, hubs, hubs.disconnected()).await?;
         self.apply(&mut channels, hubs, first.into_iter().collect()).await?;
         loop {
@@ -105,8 +105,8 @@ impl RedisLink {
         }
     }
 
-    /// Subscribes to the channels that have a subscriber now, and unsubscribes from the others: a later request may have
-    /// reversed an earlier one.
+    /// Subscribes to the requested channels that have a subscriber now and unsubscribes from the others, because a later request may
+    /// have reversed an earlier one.
     async fn apply(
         &self,
         channels: &mut Channels,

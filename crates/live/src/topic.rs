@@ -1,4 +1,4 @@
-//! Topics, their keys, and how messages are written on a channel.
+//! Topics, their keys, and the encoding of messages.
 
 use std::any::Any;
 use std::fmt;
@@ -13,24 +13,23 @@ use serde::de::DeserializeOwned;
 
 /// A kind of live message. The service that publishes the messages declares it.
 pub trait Topic: 'static {
-    /// What the messages are about: a player, or anything else that can be subscribed to.
+    /// The subject of the messages, such as a player.
     type Key: Key;
     type Message: Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Tells the messages apart from those of the other topics of the key type. Letters, digits and `_`. It is on the wire: it
-    /// never changes.
+    /// Identifies the topic among those of the key type. Letters, digits and `_`. It is part of the wire format and never changes.
     const NAME: &'static str;
-    /// Whether subscribers recognise a message that they receive again. If so, those in the publishing process receive it at once,
-    /// and a second time through Redis.
+    /// Whether subscribers handle duplicates. If so, subscribers in the publishing process receive a message at once, and a second time
+    /// through Redis.
     const REPEATABLE: bool = false;
 }
 
-/// What can be subscribed to. All topics of a key share its channel.
+/// A subject that can be subscribed to. All topics of a key share its channel.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + fmt::Display + FromStr + Send + Sync + 'static {
-    /// Precedes the key in the name of its channel. It ends with `:` and differs from that of every other key type. Only
-    /// [`Player`] has none, so that its channels keep their names.
+    /// Precedes the key in the name of its channel. It ends with `:` and is unique among key types. Only [`Player`] has none, so that
+    /// its channels keep their names.
     const CHANNEL: &'static str;
 
-    /// Returns the name of the key's channel, without what all channels begin with.
+    /// Returns the name of the key's channel, without the stem of all channels.
     fn channel(&self) -> String {
         format!("{}{self}", Self::CHANNEL)
     }
@@ -41,11 +40,11 @@ pub trait Key: Clone + Eq + Hash + fmt::Debug + fmt::Display + FromStr + Send + 
     }
 }
 
-/// The key of everything that concerns one player.
+/// The key of all messages about one player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Player(pub Uuid);
 
-/// The topics that a subscriber understands: an enum with a variant for each.
+/// The topics of a subscriber: an enum with a variant for each.
 pub trait Topics: Sized {
     type Key: Key;
 
@@ -62,7 +61,7 @@ pub struct Message<K> {
 #[derive(Clone)]
 enum Content {
     /// Published in this process.
-    Here { topic: &'static str, body: Arc<dyn Any + Send + Sync> },
+    Local { topic: &'static str, body: Arc<dyn Any + Send + Sync> },
     /// Received through Redis.
     Encoded(Arc<[u8]>),
 }
@@ -86,8 +85,8 @@ impl FromStr for Player {
 }
 
 impl<K: Key> Message<K> {
-    pub(crate) fn here<T: Topic<Key = K>>(message: T::Message) -> Self {
-        Self::of(Content::Here { topic: T::NAME, body: Arc::new(message) })
+    pub(crate) fn local<T: Topic<Key = K>>(message: T::Message) -> Self {
+        Self::of(Content::Local { topic: T::NAME, body: Arc::new(message) })
     }
 
     pub(crate) fn encoded(payload: &[u8]) -> Self {
@@ -101,8 +100,8 @@ impl<K: Key> Message<K> {
     /// Reads the message if it belongs to this topic.
     pub fn read<T: Topic<Key = K>>(&self) -> Option<Arc<T::Message>> {
         match &self.content {
-            Content::Here { topic, body } if *topic == T::NAME => body.clone().downcast().ok(),
-            Content::Here { .. } => None,
+            Content::Local { topic, body } if *topic == T::NAME => body.clone().downcast().ok(),
+            Content::Local { .. } => None,
             Content::Encoded(payload) => serde_json::from_slice(body(T::NAME, payload)?).ok().map(Arc::new),
         }
     }
@@ -120,7 +119,7 @@ impl<K> fmt::Debug for Message<K> {
     }
 }
 
-/// Writes a message as `{"NAME":message}`, or as `"NAME"` if the topic's messages are `()`.
+/// Encodes a message as `{"NAME":message}`, or as `"NAME"` if the topic's messages are `()`.
 pub(crate) fn encode<T: Topic>(message: &T::Message) -> Vec<u8> {
     let mut payload = format!("{{\"{}\":", T::NAME).into_bytes();
     let start = payload.len();
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_tagged_with_the_name_of_its_topic() {
+    fn message_is_tagged_with_the_name_of_its_topic() {
         assert_eq!(encode::<Moved>(&To { place: 3 }), br#"{"moved":{"place":3}}"#);
         assert_eq!(encode::<Stopped>(&()), br#""stopped""#);
         assert_eq!(received::<Moved>(br#"{"moved":{"place":3}}"#).as_deref(), Some(&To { place: 3 }));
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_payload_is_not_read() {
+    fn unknown_payload_is_not_read() {
         let payloads: [&[u8]; 13] = [
             b"",
             b"{",

@@ -1,12 +1,12 @@
-//! Servers that an allocator was asked for, until their match is recorded or they are given back (docs/adr/0011).
+//! Servers requested from an allocator, until their match is recorded or they are given back (docs/adr/0011).
 //!
-//! A row is written before the request leaves. It goes in one transaction with what became of the match: the record that the match was
-//! made, the word that there is no server for it, or the give-back call and the event `playhouse.match.abandoned.v1`.
+//! A row is written before the request is sent. It is deleted in the same transaction that records the outcome: that
+//! the match was made, that it has no server, or the give-back call and the event `playhouse.match.abandoned.v1`.
 //!
-//! Failure modes: without SQL no allocator is asked. A row that an engine leaves behind is found by the [`Sweeper`].
+//! Failure modes: without SQL no allocator is called. The [`Sweeper`] finds rows that an engine left behind.
 
+mod admin;
 mod give_back;
-mod operator;
 mod store;
 mod sweep;
 
@@ -21,24 +21,24 @@ use db::{Db, Migration, Migrations, Tx};
 use outbox::Outbox;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use work_queue::{New, Queue};
+use work_queue::{NewItem, WorkQueue};
 
 use crate::metrics::Metrics;
 use crate::model::{Match, MatchId};
 
-pub use give_back::GiveBack;
-pub(crate) use operator::operator_routes;
-pub(crate) use store::forget_in;
+pub(crate) use admin::{database_problem, operator_routes};
+pub use give_back::GiveBackWorker;
+pub(crate) use store::delete_rows;
 pub use sweep::Sweeper;
 
-/// The queue of give-back calls, and its table.
+/// The work queue of give-back calls, and its table.
 pub const ABANDONED: &str = "matchmaking_abandoned";
 
-/// The kind of the event.
+/// The type of the event.
 pub(crate) const MATCH_ABANDONED: &str = "playhouse.match.abandoned.v1";
 
-/// How long an engine waits for the rows before it asks: its tickets are held meanwhile.
-const OPENED_WITHIN: Duration = Duration::from_secs(2);
+/// How long an engine waits for the rows to be written before the request. Its tickets are held meanwhile.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub const MIGRATIONS: Migrations = Migrations {
     component: "matchmaking",
@@ -58,7 +58,7 @@ pub const MIGRATIONS: Migrations = Migrations {
     ],
 };
 
-/// The allocations that are open. Cheap to clone; clones share state.
+/// The open allocations. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Allocations(Arc<Inner>);
 
@@ -66,18 +66,30 @@ pub struct Allocations(Arc<Inner>);
 struct Inner {
     db: Db,
     outbox: Outbox,
-    queue: Queue,
+    queue: WorkQueue,
     clock: Clock,
     metrics: Metrics,
+}
+
+/// A server that was requested for a match and is neither recorded nor given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenAllocation {
+    pub match_id: MatchId,
+    pub assigner: String,
+    pub profile: String,
+    /// How many tickets the match has.
+    pub tickets: usize,
+    /// When the assigner was called, by the database's clock.
+    pub asked_at: Timestamp,
 }
 
 /// Why a match was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum AbandonReason {
     /// The store refused it: a ticket was cancelled, has expired or was assigned elsewhere.
     Refused,
-    /// The allocator's answer for it could not be read.
+    /// The allocator's response for it was unreadable.
     Unreadable,
     /// The allocator did not answer, or failed.
     Unanswered,
@@ -85,7 +97,7 @@ pub enum Reason {
     Unsettled,
 }
 
-impl Reason {
+impl AbandonReason {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -96,7 +108,7 @@ impl Reason {
     }
 }
 
-/// A match that is given back.
+/// A match whose server is given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbandonedMatch {
     pub match_id: String,
@@ -104,8 +116,8 @@ pub struct AbandonedMatch {
     pub assigner: String,
     pub match_profile: String,
     pub ticket_ids: Vec<String>,
-    pub reason: Reason,
-    /// When the allocator was asked, in milliseconds since the Unix epoch by the database's clock.
+    pub reason: AbandonReason,
+    /// When the allocator was called, in milliseconds since the Unix epoch by the database's clock.
     pub asked_at: i64,
 }
 
@@ -121,105 +133,119 @@ struct Data<'a> {
 
 impl Allocations {
     pub fn new(db: Db, outbox: Outbox, config: work_queue::Config, clock: Clock, metrics: Metrics) -> Self {
-        let queues = outbox.queue().metrics().of(ABANDONED);
-        let queue = Queue::new(ABANDONED, db.clone(), config, queues, clock.clone()).unordered().into();
+        let queues = outbox.queue().metrics().for_queue(ABANDONED);
+        let queue = WorkQueue::new(ABANDONED, db.clone(), config, queues, clock.clone()).unordered().into();
         Self(Arc::new(Inner { db, outbox, queue, clock, metrics }))
     }
 
-    /// The queue of give-back calls.
-    pub fn queue(&self) -> &Queue {
+    /// Returns the work queue of give-back calls.
+    pub fn queue(&self) -> &WorkQueue {
         &self.0.queue
     }
 
-    /// Writes down that an allocator is about to be asked for these matches. When the commit's answer is lost the rows may be there;
-    /// then the sweeper gives them back.
+    /// Returns the oldest open allocations.
+    pub async fn oldest_open(&self, limit: u32) -> Result<Vec<OpenAllocation>, db::Error> {
+        store::oldest(&self.0.db, limit).await
+    }
+
+    /// Returns the open allocation of a match.
+    pub async fn find_open(&self, id: MatchId) -> Result<Option<OpenAllocation>, db::Error> {
+        store::find(&self.0.db, id).await
+    }
+
+    /// Writes a row for each match before the allocator is called. If the reply to the commit is lost, the rows may
+    /// exist; the sweeper then gives them back.
     pub(crate) async fn open(&self, assigner: &str, matches: &[Match]) -> Result<(), db::Error> {
         let opening = async {
             let mut tx = self.0.db.begin().await?;
             store::open(&mut tx, assigner, matches).await?;
             tx.commit().await
         };
-        match tokio::time::timeout(OPENED_WITHIN, opening).await {
+        match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
             Ok(opened) => opened,
             Err(_) => {
-                let silent = format!("no answer within {OPENED_WITHIN:?}");
-                Err(db::Error::Unreachable(io::Error::new(io::ErrorKind::TimedOut, silent).into()))
+                let timeout = format!("no answer within {OPEN_TIMEOUT:?}");
+                Err(db::Error::Unreachable(io::Error::new(io::ErrorKind::TimedOut, timeout).into()))
             }
         }
     }
 
-    /// Forgets the matches without a server, and abandons the others. Returns how many were abandoned: those whose row was still
-    /// there. What cannot be written is left to the sweeper.
+    /// Deletes the rows of matches without a server, and abandons the others. Returns how many were abandoned: those
+    /// whose row still existed. If the write fails, the sweeper does the rest.
     pub(crate) async fn settle(
         &self,
         without_server: &[MatchId],
-        abandoned: &[(MatchId, Reason)],
+        abandoned: &[(MatchId, AbandonReason)],
     ) -> Result<usize, db::Error> {
-        let (mut forgotten, mut left, mut count) = (without_server, abandoned, 0);
-        while !forgotten.is_empty() || !left.is_empty() {
-            let (next, later) = left.split_at(left.len().min(store::AT_ONCE));
-            let settling = || self.0.db.bounded(self.settle_some(forgotten, next));
-            let given_up = db::retrying(db::Error::is_conflict, settling).await?;
-            for lost in &given_up {
-                self.0.metrics.match_abandoned(lost.reason.word());
+        let (mut without_server_now, mut left, mut count) = (without_server, abandoned, 0);
+        while !without_server_now.is_empty() || !left.is_empty() {
+            let (next, later) = left.split_at(left.len().min(store::BATCH));
+            let settling = || self.0.db.bounded(self.settle_batch(without_server_now, next));
+            let abandoned_now = db::retry_conflicts(db::Error::is_conflict, settling).await?;
+            for abandoned_match in &abandoned_now {
+                self.0.metrics.match_abandoned(abandoned_match.reason.word());
                 tracing::info!(
-                    match_id = lost.match_id,
-                    assigner = lost.assigner,
-                    reason = lost.reason.word(),
-                    "a match is abandoned and its server is given back"
+                    match_id = abandoned_match.match_id,
+                    assigner = abandoned_match.assigner,
+                    reason = abandoned_match.reason.word(),
+                    "Abandoned a match; its server is given back"
                 );
             }
-            count += given_up.len();
-            (forgotten, left) = (&[], later);
+            count += abandoned_now.len();
+            (without_server_now, left) = (&[], later);
         }
         Ok(count)
     }
 
-    async fn settle_some(
+    async fn settle_batch(
         &self,
-        forgotten: &[MatchId],
-        abandoned: &[(MatchId, Reason)],
+        without_server_now: &[MatchId],
+        abandoned: &[(MatchId, AbandonReason)],
     ) -> Result<Vec<AbandonedMatch>, db::Error> {
         let mut tx = self.0.db.begin().await?;
-        forget_in(&mut tx, forgotten);
-        let given_up = store::lock(&mut tx, abandoned).await?;
-        let ids: Vec<MatchId> = given_up.iter().map(|(id, _)| *id).collect();
-        forget_in(&mut tx, &ids);
-        self.push(&mut tx, &given_up);
-        self.append(&mut tx, &given_up);
+        delete_rows(&mut tx, without_server_now);
+        let abandoned_now = store::lock(&mut tx, abandoned).await?;
+        let ids: Vec<MatchId> = abandoned_now.iter().map(|(id, _)| *id).collect();
+        delete_rows(&mut tx, &ids);
+        self.push(&mut tx, &abandoned_now);
+        self.append(&mut tx, &abandoned_now);
         tx.commit().await?;
-        Ok(given_up.into_iter().map(|(_, lost)| lost).collect())
+        Ok(abandoned_now.into_iter().map(|(_, abandoned_match)| abandoned_match).collect())
     }
 
     /// Adds the give-back calls to the transaction.
-    fn push(&self, tx: &mut Tx, given_up: &[(MatchId, AbandonedMatch)]) {
-        let payloads: Vec<Vec<u8>> =
-            given_up.iter().map(|(_, lost)| serde_json::to_vec(lost).unwrap_or_default()).collect();
-        let items = given_up.iter().zip(&payloads).map(|((id, lost), payload)| New {
+    fn push(&self, tx: &mut Tx, abandoned_now: &[(MatchId, AbandonedMatch)]) {
+        let payloads: Vec<Vec<u8>> = abandoned_now
+            .iter()
+            .map(|(_, abandoned_match)| serde_json::to_vec(abandoned_match).unwrap_or_default())
+            .collect();
+        let items = abandoned_now.iter().zip(&payloads).map(|((id, abandoned_match), payload)| NewItem {
             id: *id.as_uuid(),
             user: Uuid::nil(),
-            key: &lost.assigner,
+            key: &abandoned_match.assigner,
             payload,
         });
         self.0.queue.push(tx, &items.collect::<Vec<_>>());
     }
 
     /// Adds the events to the transaction.
-    fn append(&self, tx: &mut Tx, given_up: &[(MatchId, AbandonedMatch)]) {
+    fn append(&self, tx: &mut Tx, abandoned_now: &[(MatchId, AbandonedMatch)]) {
         let now = self.0.clock.now();
-        let events = given_up.iter().filter_map(|(_, lost)| Some((Uuid::nil(), event(lost, now)?)));
-        // A match is made or abandoned, once: nothing else has its key.
-        self.0.outbox.append_next(tx, &events.collect::<Vec<_>>());
+        let events = abandoned_now
+            .iter()
+            .filter_map(|(_, abandoned_match)| Some((Uuid::nil(), event(abandoned_match, now)?)));
+        // A match is made or abandoned, once, so no other event has its key.
+        self.0.outbox.append_local(tx, &events.collect::<Vec<_>>());
     }
 }
 
-fn event(lost: &AbandonedMatch, now: Timestamp) -> Option<Event> {
+fn event(abandoned_match: &AbandonedMatch, now: Timestamp) -> Option<Event> {
     let data = Data {
-        match_id: &lost.match_id,
-        match_profile: &lost.match_profile,
-        assigner: &lost.assigner,
-        ticket_ids: &lost.ticket_ids,
-        reason: lost.reason.word(),
+        match_id: &abandoned_match.match_id,
+        match_profile: &abandoned_match.match_profile,
+        assigner: &abandoned_match.assigner,
+        ticket_ids: &abandoned_match.ticket_ids,
+        reason: abandoned_match.reason.word(),
     };
     Some(Event {
         id: EventId::generate(),
@@ -227,13 +253,13 @@ fn event(lost: &AbandonedMatch, now: Timestamp) -> Option<Event> {
         kind: MATCH_ABANDONED.to_owned(),
         source: "/playhouse/matchmaking".to_owned(),
         time: now,
-        key: Some(lost.match_id.clone()),
+        key: Some(abandoned_match.match_id.clone()),
         traceparent: None,
-        data: Json::of(&data).ok()?,
+        data: Json::from_value(&data).ok()?,
     })
 }
 
-/// What readers know of the event.
+/// Describes the event for its consumers.
 pub(crate) fn event_kind() -> EventKind {
     let text = json!({ "type": "string" });
     let schema = json!({
@@ -242,15 +268,14 @@ pub(crate) fn event_kind() -> EventKind {
         "properties": {
             "match_id": text, "match_profile": text,
             "assigner": { "type": "string", "description": "The assigner whose server is given back." },
-            "ticket_ids": { "type": "array", "items": text, "description": "The tickets of the match. They were released, or had left." },
+            "ticket_ids": { "type": "array", "items": text, "description": "The tickets of the match. They were released, or had left matchmaking." },
             "reason": {
                 "type": "string", "enum": ["refused", "unreadable", "unanswered", "unsettled"],
-                "description": "Why it was not made: a ticket had left, the assigner's answer could not be read, there was none, or the \
+                "description": "Why it was not match_: a ticket had left matchmaking, the assigner's response was unreadable, there was none, or the \
                     engine died.",
             },
         },
     });
-    let summary =
-        "A match for which a server may have been allocated was not made, and the server is given back.";
+    let summary = "A match that may have had a server was not match_, and the server is given back.";
     EventKind { kind: MATCH_ABANDONED, summary, key: "{match_id}", schema }
 }

@@ -1,4 +1,4 @@
-//! Settings of matchmaking.
+//! The settings of matchmaking.
 
 mod assigner;
 mod filter;
@@ -21,21 +21,21 @@ use crate::store::Rules;
 use self::assigner::{AssignerConfig, AssignerKind};
 use self::profile::ProfileConfig;
 
-/// Settings of matchmaking.
+/// The settings of matchmaking.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub rules: Rules,
     pub frontend: FrontendConfig,
     pub engine: EngineConfig,
-    /// A Redis of their own for assignments.
+    /// A separate Redis for assignments.
     pub assignments_url: Option<RedisUrl>,
-    /// A Redis from which tickets are read first.
+    /// A Redis replica that tickets are read from first.
     pub replica_url: Option<RedisUrl>,
-    /// How long after its request an allocation that nobody settled is given back.
+    /// How long after its request an unsettled allocation is given back.
     pub abandon_after: Duration,
-    /// The queue of give-back calls.
+    /// The work queue of give-back calls.
     pub abandoned: work_queue::Config,
-    /// What players can ask for, by name.
+    /// The queues that players can join, by name.
     pub queues: BTreeMap<String, Queue>,
     profiles: BTreeMap<String, ProfileConfig>,
     assigners: BTreeMap<String, AssignerConfig>,
@@ -105,7 +105,7 @@ impl Config {
             &["abandon_after", "assigner_timeout"],
             !allocates || engine.assigner_timeout < self.abandon_after,
             || {
-                "abandon_after must be longer than assigner_timeout, or matches under way are given back"
+                "abandon_after must be longer than assigner_timeout, or matches still being assigned are given back"
                     .to_owned()
             },
         );
@@ -113,7 +113,7 @@ impl Config {
             let key = format!("assigners.{name}.timeout");
             let fits = assigner.timeout.is_none_or(|timeout| timeout <= engine.assigner_timeout);
             reader.check(&[&key, "assigner_timeout"], fits, || {
-                format!("assigners.{name}.timeout must not be longer than assigner_timeout, which is for all attempts")
+                format!("assigners.{name}.timeout must not be longer than assigner_timeout, which covers all attempts")
             });
         }
         reader.check(&["gather", "tick"], engine.gather <= engine.tick, || {
@@ -121,7 +121,7 @@ impl Config {
         });
         for (name, url) in [("assignments_url", &self.assignments_url), ("replica_url", &self.replica_url)] {
             reader.check(&[name], url.as_ref().is_none_or(|url| !url.is_embedded()), || {
-                "must be the URL of a Redis server; leave it out to use hot.url".to_owned()
+                "must be the URL of a Redis server; leave it out to use redis.url".to_owned()
             });
         }
         for (name, queue) in &self.queues {
@@ -139,7 +139,7 @@ impl Config {
         }
     }
 
-    /// With something to try, where nothing is configured: duels, played at an address that leads nowhere.
+    /// Adds a demo setup if nothing is configured: duels, assigned to an address that does not exist.
     pub fn or_demo(mut self) -> Self {
         if self.profiles.is_empty() {
             let assigner = "demo".to_owned();
@@ -162,7 +162,7 @@ impl Config {
         self
     }
 
-    /// The assigners by their names, ready to run.
+    /// Builds the assigners, by name.
     pub fn assigners(&self, clock: &Clock) -> Result<BTreeMap<String, Arc<dyn Assigner>>, PluginError> {
         let build = |(name, assigner): (&String, &AssignerConfig)| {
             Ok((name.clone(), assigner.build(name, self.engine.assigner_timeout, clock)?))
@@ -170,7 +170,7 @@ impl Config {
         self.assigners.iter().map(build).collect()
     }
 
-    /// The profiles with their assigners, ready to run.
+    /// Builds the profiles with their assigners.
     pub fn profiles(
         &self,
         assigners: &BTreeMap<String, Arc<dyn Assigner>>,

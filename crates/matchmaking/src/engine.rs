@@ -1,12 +1,14 @@
-//! The engine: every tick it fetches tickets, lets match functions make matches of them, and assigns those.
+//! The engine: in every tick it fetches tickets, lets match functions propose matches, and assigns them.
 //!
-//! A tick has two halves. *Proposing* ends with a list of matches and with the tickets that found none. *Settling* releases the
-//! latter, asks the assigners, and writes what they answer. Ticks may overlap: while one settles (a game server takes its time
-//! to start), the next one proposes, and the tickets in between are pending, so nobody else takes them.
-//! A match is written to the store of tickets, recorded in SQL, and only then are its players notified (docs/adr/0010).
+//! A tick has two halves. *Proposing* ends with a list of matches, and with the tickets that are in none. *Settling*
+//! releases those tickets, calls the assigners, and writes the assignments. Ticks may overlap: while one settles (a
+//! game server takes time to start), the next one proposes. The tickets in between are pending, so no engine fetches
+//! them.
+//! A match is assigned in the store of tickets, recorded in SQL, and only then are its players notified
+//! (docs/adr/0010).
 //!
-//! Whatever fails, fails for its own tickets only, and those are released in the same tick. What cannot be released because the
-//! store is away is owed, and released first thing when it is back.
+//! A failure affects only its own tickets, and those are released in the same tick. Tickets that cannot be released
+//! while the store is unreachable are released first when it is back.
 
 mod allocate;
 mod assigners;
@@ -37,7 +39,7 @@ use crate::allocation::Allocations;
 use crate::error::Error;
 use crate::metrics::{FailureLabels, Metrics};
 use crate::model::{Match, Ticket, TicketId};
-use crate::recorder::Record;
+use crate::recorder::MatchRecorder;
 use crate::store::{EngineName, Store};
 
 use self::breaker::Breaker;
@@ -46,44 +48,44 @@ pub use assigners::StaticList;
 pub use evaluator::BestFirst;
 pub use fifo::Fifo;
 pub use plugins::{
-    Allocated, Allocator, Answer, Assigner, Evaluator, MatchFunction, NotAllocated, PluginError, Pools,
-    Profile,
+    AllocationError, AllocationResponse, Allocator, Assigner, Evaluator, MatchFunction, PluginError,
+    PluginFuture, Pools, Profile,
 };
 pub use webhook::{Webhook, WebhookConfig};
 
 /// How many ticks may settle at once.
-const SETTLING: usize = 16;
-/// How many fetches that made no match may be put aside.
-const ASIDE: usize = 16;
+const MAX_SETTLING: usize = 16;
+/// How many fetches without a match may be deferred.
+const MAX_DEFERRED: usize = 16;
 
-/// How an engine works.
+/// The settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// The longest time between two looks at the tickets.
+    /// The longest time between two fetches.
     pub tick: Duration,
-    /// The shortest time between two looks: what arrives meanwhile is matched together.
+    /// The shortest time between two fetches: tickets that arrive in between are matched together.
     pub gather: Duration,
-    /// How many tickets are fetched at once.
+    /// How many tickets one fetch returns at most.
     pub fetch_limit: usize,
     pub function_timeout: Duration,
     pub evaluator_timeout: Duration,
     pub assigner_timeout: Duration,
 }
 
-/// What a tick did.
+/// The result of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
     /// Tickets fetched.
     pub fetched: usize,
     /// Tickets assigned.
     pub assigned: usize,
-    /// Tickets that go on waiting.
+    /// Tickets that keep waiting.
     pub released: usize,
-    /// Plugins and writes that failed.
+    /// Plugin calls and writes that failed.
     pub failures: usize,
 }
 
-/// Makes matches. Clones are the same engine.
+/// Makes matches. Cheap to clone; clones share state.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
@@ -91,32 +93,32 @@ struct Inner {
     name: EngineName,
     store: Store,
     profiles: Vec<Profile>,
-    /// Of each profile's assigner. Profiles with the same assigner share one.
+    /// The circuit breaker of each profile's assigner. Profiles with the same assigner share one.
     breakers: Vec<Arc<Breaker>>,
     evaluator: Arc<dyn Evaluator>,
     config: EngineConfig,
     clock: Clock,
     metrics: Metrics,
-    /// A ticket has been made.
+    /// Notified when a ticket is created.
     wake: Notify,
-    recorder: Option<Arc<dyn Record>>,
+    recorder: Option<Arc<dyn MatchRecorder>>,
     /// Whether the store hands out no tickets because too many matches are unrecorded.
     is_held_back: AtomicBool,
-    /// Tickets that found no match in the last tick: they need not be read again.
-    known: Mutex<HashMap<TicketId, Arc<Ticket>>>,
-    /// Tickets that could not be released.
-    owed: Mutex<Vec<TicketId>>,
-    /// Where allocations are written down, unless the engine does without.
+    /// Tickets without a match in the last tick, cached so that they need not be read again.
+    ticket_cache: Mutex<HashMap<TicketId, Arc<Ticket>>>,
+    /// Tickets whose release failed; released again in the next tick.
+    unreleased: Mutex<Vec<TicketId>>,
+    /// Records allocations, so that unused servers are given back. `None` if the engine does not track them.
     allocations: Option<Allocations>,
-    /// How many tickets of ours are being assigned.
+    /// How many of our tickets are being assigned.
     settling: AtomicU64,
 }
 
-/// The first half of a tick.
+/// The result of the first half of a tick.
 #[derive(Debug, Default)]
-struct Proposed {
+struct ProposedMatches {
     fetched: usize,
-    /// How many take part in matchmaking, pending ones included.
+    /// How many tickets are in matchmaking, including pending ones.
     waiting: u64,
     matches: Vec<Match>,
     unmatched: Vec<Arc<Ticket>>,
@@ -153,14 +155,14 @@ impl Engine {
             wake: Notify::new(),
             recorder: None,
             is_held_back: AtomicBool::new(false),
-            known: Mutex::default(),
-            owed: Mutex::default(),
+            ticket_cache: Mutex::default(),
+            unreleased: Mutex::default(),
             allocations: None,
             settling: AtomicU64::new(0),
         }))
     }
 
-    /// The same engine with another evaluator. Only before it runs.
+    /// Sets another evaluator. Has no effect once the engine has been cloned.
     pub fn with_evaluator(self, evaluator: Arc<dyn Evaluator>) -> Self {
         match Arc::try_unwrap(self.0) {
             Ok(inner) => Self(Arc::new(Inner { evaluator, ..inner })),
@@ -168,17 +170,17 @@ impl Engine {
         }
     }
 
-    /// The same engine, which records matches before their players are notified. Without a recorder they are only notified.
-    /// Only before it runs.
-    pub fn with_recorder(self, recorder: Arc<dyn Record>) -> Self {
+    /// Sets the recorder that records matches before their players are notified. Without one, matches are not recorded.
+    /// Has no effect once the engine has been cloned.
+    pub fn with_recorder(self, recorder: Arc<dyn MatchRecorder>) -> Self {
         match Arc::try_unwrap(self.0) {
             Ok(inner) => Self(Arc::new(Inner { recorder: Some(recorder), ..inner })),
             Err(running) => Self(running),
         }
     }
 
-    /// The same engine, which gives back the servers of matches that are not made. Only before it runs. Without it nothing
-    /// is given back.
+    /// Records allocations, so that the servers of unmade matches are given back. Without this no server is given back.
+    /// Has no effect once the engine has been cloned.
     pub fn with_allocations(self, allocations: Allocations) -> Self {
         match Arc::try_unwrap(self.0) {
             Ok(inner) => Self(Arc::new(Inner { allocations: Some(allocations), ..inner })),
@@ -186,65 +188,74 @@ impl Engine {
         }
     }
 
-    /// Without any there is nothing to do.
+    /// Returns whether there is any profile. Without one the engine has nothing to do.
     pub fn has_profiles(&self) -> bool {
         !self.0.profiles.is_empty()
     }
 
-    /// One tick, both halves.
+    /// Runs one tick, both halves.
     pub async fn tick(&self) -> Result<Tick, Error> {
         let proposed = self.0.propose().await?;
         Ok(self.0.settle(proposed).await)
     }
 
-    /// Ticks until told to stop, then finishes what is under way and releases what it holds.
+    /// Runs ticks until `drain` is requested. Then finishes the ticks in flight and releases their tickets.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         let mut settling = JoinSet::new();
-        let settle = |settling: &mut JoinSet<Tick>, proposed: Proposed| {
+        let settle = |settling: &mut JoinSet<Tick>, proposed: ProposedMatches| {
             let engine = self.0.clone();
             settling.spawn(async move { engine.settle(proposed).await });
         };
-        // Tickets that fit nowhere must not keep those behind them from being fetched: they are released when all have been
-        // looked at.
-        let mut aside: Vec<Proposed> = Vec::new();
-        let mut vain_looks = 0;
+        // Tickets that fit no match must not block the tickets behind them. They stay pending until all tickets have
+        // been fetched once.
+        let mut deferred: Vec<ProposedMatches> = Vec::new();
+        let mut rounds_without_match = 0;
         while !drain.is_requested() {
             let started = Instant::now();
             let span = tracing::info_span!("matchmaking.tick.propose");
-            let mut failed = false;
+            let mut has_failed = false;
             let mut next = match self.0.propose().instrument(span).await {
                 Ok(proposed) => {
-                    vain_looks = if proposed.matches.is_empty() { vain_looks + 1 } else { 0 };
-                    let next = self.0.next_look(&proposed, vain_looks);
-                    failed |= proposed.failures > 0;
-                    if next.is_zero() && proposed.matches.is_empty() && !failed && aside.len() < ASIDE {
-                        aside.push(proposed);
+                    rounds_without_match =
+                        if proposed.matches.is_empty() { rounds_without_match + 1 } else { 0 };
+                    let next = self.0.next_delay(&proposed, rounds_without_match);
+                    has_failed |= proposed.failures > 0;
+                    if next.is_zero()
+                        && proposed.matches.is_empty()
+                        && !has_failed
+                        && deferred.len() < MAX_DEFERRED
+                    {
+                        deferred.push(proposed);
                     } else if proposed.fetched > 0 {
                         settle(&mut settling, proposed);
                     }
                     next
                 }
                 Err(error) => {
-                    self.0.fail("", "fetch", &chain(&error));
+                    self.0.record_failure("", "fetch", &chain(&error));
                     self.0.config.tick
                 }
             };
             loop {
-                let full = settling.len() >= SETTLING;
-                let settled = if full { settling.join_next().await } else { settling.try_join_next() };
+                let is_full = settling.len() >= MAX_SETTLING;
+                let settled = if is_full { settling.join_next().await } else { settling.try_join_next() };
                 let Some(settled) = settled else { break };
-                failed |= settled.is_ok_and(|tick| tick.failures > 0);
+                has_failed |= settled.is_ok_and(|tick| tick.failures > 0);
             }
-            // What fails, or fits nowhere, would do so again at once.
-            let in_vain = if next.is_zero() { failed || aside.len() == ASIDE } else { !aside.is_empty() };
-            if in_vain {
+            // Retrying at once would fail, or find no match, again.
+            let should_pause = if next.is_zero() {
+                has_failed || deferred.len() == MAX_DEFERRED
+            } else {
+                !deferred.is_empty()
+            };
+            if should_pause {
                 next = self.0.config.tick;
             }
             if next.is_zero() {
-                // There is more than one fetch can hold.
+                // There are more tickets than one fetch returns.
                 continue;
             }
-            aside.drain(..).for_each(|proposed| settle(&mut settling, proposed));
+            deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
             tokio::select! {
                 () = drain.requested() => {}
                 () = self.0.wake.notified() => {
@@ -253,18 +264,18 @@ impl Engine {
                 () = tokio::time::sleep(next) => {}
             }
         }
-        aside.drain(..).for_each(|proposed| settle(&mut settling, proposed));
+        deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
         while settling.join_next().await.is_some() {}
         self.0.release(&[]).await;
         Ok(())
     }
 
-    /// Hears when tickets are made, until told to stop.
+    /// Wakes the engine when tickets are created, until `drain` is requested.
     pub async fn listen(&self, drain: Drain) -> Result<(), LoopError> {
         tokio::select! {
             () = drain.requested() => Ok(()),
             lost = self.0.store.listen_for_wakes(&self.0.name, &self.0.wake) => match lost {
-                Ok(()) => Err("the store no longer tells of new tickets".into()),
+                Ok(()) => Err("the subscription to new tickets has ended".into()),
                 Err(error) => Err(error.into()),
             },
         }
@@ -272,25 +283,26 @@ impl Engine {
 }
 
 impl Inner {
-    /// How long to wait before the next look, if no ticket arrives.
-    fn next_look(&self, proposed: &Proposed, vain_looks: u32) -> Duration {
+    /// Returns how long to wait before the next fetch if no ticket arrives.
+    fn next_delay(&self, proposed: &ProposedMatches, rounds_without_match: u32) -> Duration {
         let ours = proposed.fetched as u64 + self.settling.load(Ordering::Relaxed);
-        let elsewhere = proposed.waiting.saturating_sub(ours);
+        let held_elsewhere = proposed.waiting.saturating_sub(ours);
         if proposed.fetched >= self.config.fetch_limit {
             Duration::ZERO
-        } else if !proposed.unmatched.is_empty() && elsewhere > 0 {
-            // Another engine holds tickets that may fit these. It releases them in a moment; who looks first is left to chance.
-            // If it does not, it is slow or dead: then less and less often.
+        } else if !proposed.unmatched.is_empty() && held_elsewhere > 0 {
+            // Another engine holds tickets that may fit these and releases them in a moment. The random delay decides
+            // which engine fetches first. If the tickets stay away, that engine is slow or dead: back off.
             let soon = self.config.gather.max(Duration::from_millis(1)).mul_f64(1.0 + fastrand::f64());
-            soon.saturating_mul(1 << vain_looks.min(10)).min(self.config.tick)
+            soon.saturating_mul(1 << rounds_without_match.min(10)).min(self.config.tick)
         } else {
             self.config.tick
         }
     }
 
-    /// Releases these tickets, and those that are owed. What cannot be released is owed.
+    /// Releases these tickets and those whose earlier release failed. Keeps them for the next attempt if the store is
+    /// unreachable.
     async fn release(&self, ids: &[TicketId]) {
-        let mut all = std::mem::take(&mut *self.owed.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all = std::mem::take(&mut *self.unreleased.lock().unwrap_or_else(PoisonError::into_inner));
         all.extend_from_slice(ids);
         match self.store.release(&all).await {
             Ok(()) => drop(self.metrics.released.inc_by(all.len() as u64)),
@@ -299,36 +311,42 @@ impl Inner {
                     outage = "tickets",
                     cause = chain(&error),
                     tickets = all.len(),
-                    "released later"
+                    "Cannot release tickets; retrying in the next tick"
                 );
-                self.owed.lock().unwrap_or_else(PoisonError::into_inner).append(&mut all);
+                self.unreleased.lock().unwrap_or_else(PoisonError::into_inner).append(&mut all);
             }
         }
     }
 
-    /// Says, when that changes, whether the store hands out no tickets because too many matches are unrecorded.
-    fn hold_back(&self, is_held_back: bool) {
+    /// Updates the metric, and logs when the store stops or resumes handing out tickets.
+    fn set_held_back(&self, is_held_back: bool) {
         self.metrics.held_back.set(is_held_back.into());
         if self.is_held_back.swap(is_held_back, Ordering::Relaxed) == is_held_back {
             return;
         }
         if is_held_back {
             tracing::error!(
-                "no tickets are fetched: matches that SQL has not recorded take matchmaking.max_unrecorded. Tickets wait until \
-                 the database is back"
+                "Stopped fetching tickets: unrecorded matches have reached matchmaking.max_unrecorded; tickets wait until the \
+                 database is back"
             );
         } else {
-            tracing::info!("tickets are fetched again: matches are recorded");
+            tracing::info!("Fetching tickets again: matches are recorded");
         }
     }
 
-    fn fail(&self, profile: &str, step: &'static str, cause: &str) {
-        tracing::error!(outage = step, profile, step, cause, "matchmaking failed; its tickets are released");
+    fn record_failure(&self, profile: &str, step: &'static str, cause: &str) {
+        tracing::error!(
+            outage = step,
+            profile,
+            step,
+            cause,
+            "A matchmaking step failed; its tickets keep waiting"
+        );
         self.metrics.failures.get_or_create(&FailureLabels { profile: profile.to_owned(), step }).inc();
     }
 }
 
-/// A breaker for each profile. Profiles with the same assigner share one.
+/// Creates a breaker for each profile. Profiles with the same assigner share one.
 fn breakers(profiles: &[Profile]) -> Vec<Arc<Breaker>> {
     let same =
         |a: &Profile, b: &Profile| std::ptr::addr_eq(Arc::as_ptr(&a.assigner), Arc::as_ptr(&b.assigner));
@@ -344,7 +362,7 @@ fn breakers(profiles: &[Profile]) -> Vec<Arc<Breaker>> {
     breakers
 }
 
-/// Calls a plugin: in its own task, so that a panic or an endless loop is its own affair.
+/// Calls a plugin in its own task, so that a panic or an endless loop cannot harm the engine.
 async fn call<T: Send + 'static>(
     limit: Duration,
     work: impl Future<Output = Result<T, PluginError>> + Send + 'static,

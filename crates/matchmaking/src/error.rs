@@ -1,11 +1,11 @@
-//! What can go wrong in matchmaking.
+//! The errors of matchmaking.
 
 use base::Code;
 use base::error::Coded;
 
 use crate::model::TicketId;
 
-/// What can go wrong, by what a caller can do about it. The text is for the caller; the cause is not.
+/// The errors of matchmaking, grouped by what the caller can do. The text is for the caller; the source is for the log.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
@@ -14,19 +14,19 @@ pub enum Error {
     NotFound(TicketId),
     #[error("ticket {0} is already assigned")]
     AlreadyAssigned(TicketId),
-    #[error("you wait in the queue {queue} already, with ticket {ticket}: leave it first")]
+    #[error("you already wait in queue {queue} with ticket {ticket}: cancel that ticket first")]
     OtherQueue { queue: String, ticket: TicketId },
     #[error("{0}")]
     TooMany(String),
     #[error("{0}")]
     Unimplemented(&'static str),
-    #[error("{}", if .0.is_passing() { "the tickets cannot be reached at the moment; try again" } else { "the store of tickets refused a command" })]
+    #[error("{}", if .0.is_transient() { "the tickets are not available at the moment; try again" } else { "the store of tickets refused a command" })]
     Store(#[source] redis_store::Error),
     #[error("the tickets are locked by another process; try again")]
     Locked,
     #[error("the call was interrupted; try again")]
     Interrupted,
-    #[error("this process is about to stop; connect again")]
+    #[error("this process is shutting down; connect again")]
     Stopping,
 }
 

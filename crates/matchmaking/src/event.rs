@@ -1,4 +1,4 @@
-//! A match as an event.
+//! The event that announces a match.
 
 use base::Timestamp;
 use bus::{Event, EventId, EventKind, Json};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::model::MatchId;
 
-/// The kind of the event.
+/// The type of the event.
 const MATCH_MADE: &str = "playhouse.match.made.v1";
 
 /// The data of the event.
@@ -22,30 +22,30 @@ struct Data<'a> {
     connection: &'a str,
 }
 
-/// The event of a match, under the match's id. None if the match has no id.
-pub(crate) fn event(made: &MatchMade) -> Option<Event> {
-    let id: MatchId = made.match_id.parse().ok()?;
+/// Builds the event of a match, with the match's id. Returns `None` if the match has no valid id.
+pub(crate) fn event(match_: &MatchMade) -> Option<Event> {
+    let id: MatchId = match_.match_id.parse().ok()?;
     let data = Data {
-        match_id: &made.match_id,
-        match_profile: &made.match_profile,
-        match_function: &made.match_function,
-        ticket_ids: &made.ticket_ids,
-        user_ids: &made.user_ids,
-        connection: &made.assignment.connection,
+        match_id: &match_.match_id,
+        match_profile: &match_.match_profile,
+        match_function: &match_.match_function,
+        ticket_ids: &match_.ticket_ids,
+        user_ids: &match_.user_ids,
+        connection: &match_.assignment.connection,
     };
     Some(Event {
         id: EventId::from_uuid(*id.as_uuid()),
         subject: MATCH_MADE.trim_start_matches("playhouse.").to_owned(),
         kind: MATCH_MADE.to_owned(),
         source: "/playhouse/matchmaking".to_owned(),
-        time: Timestamp::from_millis(made.made_at),
-        key: Some(made.match_id.clone()),
-        traceparent: Some(made.traceparent.clone()).filter(|trace| !trace.is_empty()),
-        data: Json::of(&data).ok()?,
+        time: Timestamp::from_millis(match_.made_at),
+        key: Some(match_.match_id.clone()),
+        traceparent: Some(match_.traceparent.clone()).filter(|trace| !trace.is_empty()),
+        data: Json::from_value(&data).ok()?,
     })
 }
 
-/// Every kind of event that is published here.
+/// Returns every kind of event that matchmaking publishes.
 pub fn events() -> Vec<EventKind> {
     let text = json!({ "type": "string" });
     let schema = json!({
@@ -53,14 +53,14 @@ pub fn events() -> Vec<EventKind> {
         "required": ["match_id", "match_profile", "match_function", "ticket_ids", "user_ids", "connection"],
         "properties": {
             "match_id": text, "match_profile": text, "match_function": text,
-            "ticket_ids": { "type": "array", "items": text, "description": "The tickets that play." },
+            "ticket_ids": { "type": "array", "items": text, "description": "The tickets of the match." },
             "user_ids": {
                 "type": "array", "items": text,
-                "description": "Who plays. Tickets of Open Match clients that name no player add nobody.",
+                "description": "The players of the match. Tickets of Open Match clients that name no player add none.",
             },
             "connection": { "type": "string", "description": "Where the match is played." },
         },
     });
-    let summary = "A match was made, and its tickets were assigned to a server.";
+    let summary = "A match was match_ and its tickets were assigned to a server.";
     vec![EventKind { kind: MATCH_MADE, summary, key: "{match_id}", schema }, crate::allocation::event_kind()]
 }

@@ -1,4 +1,4 @@
-//! What players and their game clients can do with tickets.
+//! The use cases of game clients: create, read, cancel and watch tickets.
 
 mod grpc;
 pub(crate) mod hub;
@@ -12,7 +12,7 @@ use base::Clock;
 use buffa::{Message, MessageField};
 use bytes::Bytes;
 use futures::Stream;
-use http_server::{Connection, Held, Routes};
+use http_server::{Connection, Routes, StreamPermit};
 use proto::openmatch;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
@@ -20,36 +20,37 @@ use runtime::lifecycle::LoopError;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::{Moment, SearchFields, TicketId};
-use crate::store::{Deleted, Found, NewTicket, Store};
+use crate::store::{DeleteOutcome, NewTicket, Store, StoredTicket};
 use crate::wire;
 
 use self::hub::Hub;
 
-/// What a frontend accepts.
+/// The limits of a frontend.
 #[derive(Clone, Debug)]
 pub struct FrontendConfig {
-    /// How long a ticket may wait if it does not say.
+    /// The lifetime of a ticket that sets none.
     pub ticket_ttl: Duration,
-    /// How long a ticket may ask to wait.
+    /// The longest lifetime that a ticket may set.
     pub max_ticket_ttl: Duration,
-    /// The largest ticket, encoded, in bytes.
+    /// The size of the largest encoded ticket, in bytes.
     pub max_ticket_size: usize,
     /// How many tags, and how many entries in each map, a ticket may have.
     pub max_fields: usize,
     /// How many watchers one connection may have.
     pub max_watchers: usize,
-    /// How often all watched tickets are looked at, in case a push was lost.
+    /// How often all watched tickets are checked, in case a push was lost.
     pub watch_check: Duration,
 }
 
-/// The use cases. Clones are the same frontend.
+/// The use cases. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Frontend {
     pub(crate) store: Store,
     pub(crate) hub: Hub,
     config: FrontendConfig,
     clock: Clock,
-    /// The creation time of the last ticket, in microseconds: each ticket of this process is younger than the one before.
+    /// The creation time of the last ticket, in microseconds. Each ticket of this process is younger than the one
+    /// before.
     last: Arc<AtomicI64>,
 }
 
@@ -59,38 +60,38 @@ impl Frontend {
         Self { store, hub, config, clock, last: Arc::default() }
     }
 
-    /// gRPC, gRPC-Web and Connect, health and reflection, and the REST mapping.
+    /// Returns the routes of gRPC, gRPC-Web and Connect, of health and reflection, and of the REST mapping.
     pub fn routes(&self) -> Routes {
         grpc::routes(self.clone()).merge(rest::routes(self.clone()).into())
     }
 
-    /// Passes on what the store tells, until told to stop.
+    /// Delivers the store's events to watchers until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         self.hub.run(drain).await
     }
 
-    /// Makes a ticket. Returns it as it is stored.
+    /// Creates a ticket. Returns it as stored.
     pub async fn create(&self, ticket: Option<openmatch::Ticket>) -> Result<Bytes, Error> {
         let ticket = ticket.ok_or_else(|| Error::Invalid("ticket is required".to_owned()))?;
-        Ok(self.make(ticket).await?.1)
+        Ok(self.create_ticket(ticket).await?.1)
     }
 
-    /// Makes a ticket of these fields, for programs that embed the matchmaker.
-    pub async fn create_with(&self, fields: SearchFields) -> Result<TicketId, Error> {
+    /// Creates a ticket with these fields, for programs that embed the matchmaker.
+    pub async fn create_from_fields(&self, fields: SearchFields) -> Result<TicketId, Error> {
         let search_fields = MessageField::some(wire::fields_to_wire(fields));
-        Ok(self.make(openmatch::Ticket { search_fields, ..Default::default() }).await?.0)
+        Ok(self.create_ticket(openmatch::Ticket { search_fields, ..Default::default() }).await?.0)
     }
 
-    async fn make(&self, ticket: openmatch::Ticket) -> Result<(TicketId, Bytes), Error> {
+    async fn create_ticket(&self, ticket: openmatch::Ticket) -> Result<(TicketId, Bytes), Error> {
         let ticket = self.prepare(ticket)?;
         let (id, data) = (ticket.id.clone(), ticket.data.clone());
-        // Listened for before it can be matched.
-        self.hub.made(id.clone(), ticket.ttl);
+        // Subscribe before it can be matched.
+        self.hub.ticket_created(id.clone(), ticket.ttl);
         self.store.create(ticket).await?;
         Ok((id, data))
     }
 
-    /// Checks a ticket, and gives it its id, its time and its lifetime.
+    /// Checks a ticket, and sets its id, creation time and TTL.
     pub(crate) fn prepare(&self, mut ticket: openmatch::Ticket) -> Result<NewTicket, Error> {
         let ttl = self.check(&ticket)?;
         let created = self.now();
@@ -101,14 +102,12 @@ impl Frontend {
         let data = ticket.encode_to_bytes();
         if data.len() > self.config.max_ticket_size {
             let (size, max) = (data.len(), self.config.max_ticket_size);
-            return Err(Error::Invalid(format!(
-                "the ticket has {size} bytes, and at most {max} are allowed"
-            )));
+            return Err(Error::Invalid(format!("the ticket has {size} bytes; at most {max} are allowed")));
         }
         Ok(NewTicket { id, created, ttl, data })
     }
 
-    /// Returns how long the ticket may wait.
+    /// Checks a ticket against the limits. Returns its TTL.
     fn check(&self, ticket: &openmatch::Ticket) -> Result<Duration, Error> {
         if ticket.assignment.is_set() {
             return Err(Error::Invalid("ticket.assignment is set by the server: leave it out".to_owned()));
@@ -124,11 +123,13 @@ impl Frontend {
         let max = self.config.max_fields;
         if let Some((name, count)) = counts.into_iter().find(|(_, count)| *count > max) {
             return Err(Error::Invalid(format!(
-                "ticket.{name} has {count} entries, and at most {max} are allowed"
+                "ticket.{name} has {count} entries; at most {max} are allowed"
             )));
         }
-        let Some(asked) = ticket.persistent_field.get(wire::TTL) else { return Ok(self.config.ticket_ttl) };
-        let ttl = wire::duration(asked).filter(|ttl| *ttl >= Duration::from_millis(1));
+        let Some(requested) = ticket.persistent_field.get(wire::TTL) else {
+            return Ok(self.config.ticket_ttl);
+        };
+        let ttl = wire::duration_from_any(requested).filter(|ttl| *ttl >= Duration::from_millis(1));
         ttl.filter(|ttl| *ttl <= self.config.max_ticket_ttl).ok_or_else(|| {
             let max = self.config.max_ticket_ttl;
             Error::Invalid(format!(
@@ -137,7 +138,7 @@ impl Frontend {
         })
     }
 
-    /// Later than any creation before.
+    /// Returns the current time, but always later than the previous ticket's.
     fn now(&self) -> Moment {
         let now = Moment::from(self.clock.now()).micros();
         let before =
@@ -145,35 +146,36 @@ impl Frontend {
         Moment::from_micros(now.max(before.unwrap_or_default() + 1))
     }
 
-    /// A ticket, with its assignment if there is one.
+    /// Returns a ticket, with its assignment if there is one.
     pub async fn get(&self, id: &str) -> Result<openmatch::Ticket, Error> {
         let id = ticket_id(id)?;
-        let Found { data, assignment } = self.store.find(&id).await?;
+        let StoredTicket { data, assignment } = self.store.find(&id).await?;
         let ticket = data.and_then(|data| openmatch::Ticket::decode_from_slice(&data).ok());
-        // Another program's key may look like one of ours.
+        // A key of another program may look like a ticket's.
         let mut ticket = ticket.filter(|ticket| ticket.id == id.as_str()).ok_or(Error::NotFound(id))?;
         let assignment = assignment.and_then(|data| openmatch::Assignment::decode_from_slice(&data).ok());
         ticket.assignment = assignment.into();
         Ok(ticket)
     }
 
-    /// Takes a ticket back. One that is gone already is as good as taken back.
+    /// Cancels a ticket. Succeeds if the ticket is already gone.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
         let id = ticket_id(id)?;
         match self.store.delete(&id).await? {
-            Deleted::Done | Deleted::Unknown => Ok(()),
-            Deleted::Assigned => Err(Error::AlreadyAssigned(id)),
+            DeleteOutcome::Deleted | DeleteOutcome::NotFound => Ok(()),
+            DeleteOutcome::AlreadyAssigned => Err(Error::AlreadyAssigned(id)),
         }
     }
 
-    /// Takes a ticket out of matchmaking.
+    /// Removes a ticket from matchmaking.
     pub async fn deindex(&self, id: &str) -> Result<(), Error> {
         self.store.deindex(&ticket_id(id)?).await
     }
 
-    /// The assignment of a ticket as soon as there is one, and each change of it, as encoded `WatchAssignmentsResponse`s.
+    /// Streams the assignment of a ticket once there is one, and each change of it, as encoded
+    /// `WatchAssignmentsResponse`s.
     ///
-    /// Ends with an error: when the ticket is gone, or when the process stops.
+    /// Ends with an error when the ticket is gone, or when the process stops.
     pub async fn watch(
         &self,
         id: &str,
@@ -184,11 +186,11 @@ impl Frontend {
         self.hub.watch(id, connection.drain().clone(), held).await
     }
 
-    pub(crate) fn hold(&self, connection: &Connection) -> Result<Held, Error> {
+    pub(crate) fn hold(&self, connection: &Connection) -> Result<StreamPermit, Error> {
         let max = self.config.max_watchers;
-        connection.hold(max).ok_or_else(|| {
+        connection.acquire_stream(max).ok_or_else(|| {
             Error::TooMany(format!(
-                "this connection has {max} watchers already: end some, or open another connection"
+                "this connection already has {max} watchers: end some, or open another connection"
             ))
         })
     }
@@ -200,7 +202,7 @@ pub(crate) fn ticket_id(text: &str) -> Result<TicketId, Error> {
     }
     let invalid = || {
         Error::Invalid(format!(
-            "ticket_id is not an id: at most {} letters, digits, `-` and `_`",
+            "ticket_id is invalid: it has at most {} letters, digits, `-` and `_`",
             TicketId::MAX_LENGTH
         ))
     };

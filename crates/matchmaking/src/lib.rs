@@ -1,48 +1,52 @@
-//! Matchmaking: an Open Match compatible frontend, and an engine that makes matches.
+//! Matchmaking: a frontend compatible with Open Match, and an engine that makes matches.
 //!
-//! Tickets are kept in a [`Store`]: in process, or in Redis under the keys that minimatch documents. A [`Frontend`] makes, reads,
-//! cancels and watches them; [`Players`] does so for one player at a time, by queues. An [`Engine`] fetches them, lets match functions propose matches, and assigns those. A [`Recorder`]
-//! records every match in SQL before its players are notified. Any number of each run at once.
+//! A [`Store`] keeps the tickets: in process, or in Redis under the keys that minimatch documents. A [`Frontend`]
+//! creates, reads, cancels and watches tickets. [`Players`] does the same for signed-in players, by queue. An
+//! [`Engine`] fetches tickets, lets match functions propose matches, and assigns them. A [`Recorder`] records every
+//! match in SQL before its players are notified. Any number of each may run at the same time.
 //!
-//! Invariants, each held by a test that docs/consistency.md names:
-//! - no ticket is in two matches, and a ticket is cancelled or assigned, never both
-//! - the oldest tickets come first
-//! - a player has one ticket, or one in each queue that allows more, and no player reaches another's
-//! - every match that players were notified of is recorded, and becomes an event under the match's id
-//! - what fails costs nobody a ticket: it goes on waiting
-//! - a server that an allocator was asked for is used by its match or given back, never both
+//! Invariants, each held by a test that docs/explanation/consistency.md names:
+//! - no ticket is in two matches, and a ticket is either cancelled or assigned, never both
+//! - the oldest tickets are fetched first
+//! - a player has one ticket, or one in each queue that allows other queues; no player can reach another player's
+//!   ticket
+//! - every match whose players were notified is recorded, and is published as an event under the match's id
+//! - a failure costs no player a ticket: the ticket keeps waiting
+//! - a server requested from an allocator is used by its match or given back, never both
 //!
-//! Failure modes: while the store is away, calls fail with `Unavailable`, engines do nothing. A store that comes
-//! back empty is a store without tickets: watchers are told that theirs are gone.
+//! Failure modes: while the store is unreachable, calls fail with `Unavailable` and engines do nothing. A store that
+//! returns empty has no tickets: watchers learn that their tickets are gone.
 
+mod admin;
 pub mod allocation;
 mod config;
+mod console;
 pub mod engine;
 mod error;
 mod event;
 mod frontend;
 mod metrics;
 pub mod model;
-mod operator;
 mod players;
 mod recorder;
-mod standing;
+mod status;
 pub mod store;
 mod wire;
 mod wiring;
 
 pub use self::config::Config;
+pub use admin::MatchmakingAdmin;
 pub use allocation::{ABANDONED, Allocations, MIGRATIONS};
+pub use console::MatchmakingConsole;
 pub use engine::Engine;
 pub use error::Error;
 pub use event::events;
 pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
-pub use operator::Operator;
 pub use players::{
-    Join, Joined, PlayerAssignment, PlayerState, PlayerTicket, Players, Present, QUEUE_FIELD, Queue,
-    TicketCreated, USER_FIELD,
+    JoinRequest, JoinedTicket, PlayerAssignment, PlayerState, PlayerTicket, Players, PresenceGuard,
+    QUEUE_FIELD, Queue, TicketCreated, USER_FIELD,
 };
-pub use recorder::{Record, Recorder, Recovered};
+pub use recorder::{MatchRecorder, Recorder, RecoveryReport};
 pub use store::Store;
 pub use wiring::Wiring;

@@ -1,4 +1,4 @@
-//! The metrics of matchmaking. Those that minimatch has too go by its names, so that dashboards move over.
+//! The metrics of matchmaking. Metrics that minimatch also has use its names, so that dashboards keep working.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-/// The metrics of this process. Clones are the same.
+/// The metrics of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Instruments>);
 
@@ -82,7 +82,7 @@ pub(crate) struct JoinLabels {
     pub(crate) outcome: &'static str,
 }
 
-/// From 5 ms to 10 s, as minimatch has them.
+/// Buckets from 5 ms to 10 s, as in minimatch.
 fn latency() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0])
 }
@@ -130,32 +130,28 @@ impl Metrics {
 impl Instruments {
     fn register_with_minimatch_names(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("minimatch");
-        registry.register(
-            "store_tickets_count",
-            "Tickets that take part in matchmaking",
-            self.waiting.clone(),
-        );
+        registry.register("store_tickets_count", "Tickets in matchmaking", self.waiting.clone());
         registry.register("backend_tickets_fetched", "Tickets fetched for matching", self.fetched.clone());
         registry.register("backend_tickets_assigned", "Tickets assigned", self.assigned.clone());
         let mut latency =
             |name, help, histogram| registry.register_with_unit(name, help, Unit::Seconds, histogram);
         latency("backend_fetch_tickets_latency", "Time to fetch tickets", self.fetch_latency.clone());
-        latency("backend_assigner_latency", "Time that the assigner took", self.assigner_latency.clone());
+        latency("backend_assigner_latency", "Time of an assigner call", self.assigner_latency.clone());
         latency("backend_assign_to_redis_latency", "Time to write assignments", self.assign_latency.clone());
         registry.register_with_unit(
             "backend_match_function_latency",
-            "Time that the match function took",
+            "Time of a match function call",
             Unit::Seconds,
             self.function_latency.clone(),
         );
     }
 
-    /// Counts a match that was abandoned.
+    /// Counts an abandoned match.
     pub(crate) fn match_abandoned(&self, reason: &'static str) {
         self.matches_abandoned.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// Counts items of an assigner's answer that could not be used.
+    /// Counts unusable items of an assigner's response.
     pub(crate) fn unreadable(&self, assigner: &str, items: u64) {
         if items > 0 {
             let labels = AssignerLabels { assigner: assigner.to_owned() };
@@ -178,24 +174,24 @@ impl Instruments {
             self.oldest_age.clone(),
         );
         let mut counter = |name, help, counter: &Counter| registry.register(name, help, counter.clone());
-        counter("tickets_repaired", "Tickets taken out because their data had expired", &self.repaired);
-        counter("tickets_adopted", "Tickets of another program that were given their place", &self.adopted);
+        counter("tickets_repaired", "Tickets removed because their data had expired", &self.repaired);
+        counter("tickets_adopted", "Tickets of other programs that were added to the queue", &self.adopted);
         counter("tickets_released", "Tickets that were fetched and found no match", &self.released);
-        counter("tickets_abandoned", "Tickets cancelled because their player was gone", &self.abandoned);
+        counter("tickets_abandoned", "Tickets cancelled because their player was absent", &self.abandoned);
         counter("matches_recorded", "Matches recorded in SQL", &self.recorded);
         counter(
             "entries_recovered",
-            "Entries of matches that were recorded and removed by the recovery",
+            "Batches of matches recorded and removed by the recovery",
             &self.recovered,
         );
         counter(
             "copies_failed",
-            "Entries whose assignments could not be copied to assignments_url, by attempts",
+            "Failed attempts to copy the assignments of a batch to assignments_url",
             &self.copies_failed,
         );
         counter(
             "entries_notified_unrecorded",
-            "Entries of matches whose players were notified before SQL had them",
+            "Batches of matches whose players were notified before SQL recorded them",
             &self.notified_unrecorded,
         );
         registry.register(
@@ -210,7 +206,7 @@ impl Instruments {
         );
         registry.register(
             "allocations_open",
-            "Matches for which an assigner was asked and that are neither recorded nor given back",
+            "Matches requested from an assigner that are neither recorded nor given back",
             self.allocations_open.clone(),
         );
         registry.register(
@@ -220,26 +216,26 @@ impl Instruments {
         );
         registry.register(
             "assignments_unreadable",
-            "Items of an assigner's answer that could not be used",
+            "Unusable items in an assigner's responses",
             self.unreadable.clone(),
         );
-        registry.register("joins", "Requests of players to wait in a queue", self.joins.clone());
+        registry.register("joins", "Requests of players to join a queue", self.joins.clone());
         registry.register(
             "players_present",
-            "Players with a stream open who would lose their tickets without one",
+            "Players with an open stream, if queues cancel the tickets of absent players",
             self.present.clone(),
         );
         registry.register("watchers", "Watchers of assignments", self.watchers.clone());
         let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
         gauge(
             "unrecorded_entries",
-            "Entries of matches that SQL does not have yet, or whose assignments are not copied yet",
+            "Batches of matches that are not recorded in SQL, or whose assignments are not copied yet",
             &self.unrecorded_entries,
         );
-        gauge("unrecorded_bytes", "Bytes that those entries take", &self.unrecorded_bytes);
+        gauge("unrecorded_bytes", "Size of these batches in bytes", &self.unrecorded_bytes);
         gauge(
             "held_back",
-            "1 while the engine fetches no tickets, for too much is unrecorded",
+            "1 while the engine fetches no tickets because too many matches are unrecorded",
             &self.held_back,
         );
     }

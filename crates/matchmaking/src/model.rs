@@ -1,4 +1,4 @@
-//! Tickets and matches, as the rules see them.
+//! Tickets and matches, as the matchmaking rules see them.
 
 mod pool;
 
@@ -15,13 +15,14 @@ use bytes::Bytes;
 
 pub use pool::{Bounds, Filter, Pool};
 
-/// The name of a ticket. Ours are 20 characters; those of other programs may be other words.
+/// The id of a ticket. Ids created here have 20 characters; other programs may use other forms.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(Arc<str>);
 
 impl TicketId {
     pub const MAX_LENGTH: usize = 100;
-    /// Keys that tickets share a namespace with, in every program that has this layout: no ticket is called so.
+    /// Redis keys that share a namespace with tickets in every program that uses this layout. No ticket may have such
+    /// an id.
     const RESERVED: [&str; 8] = [
         "allTickets",
         "proposed_ticket_ids",
@@ -33,15 +34,15 @@ impl TicketId {
         "assignerFailures",
     ];
 
-    /// A new id for a ticket made at this moment: four bytes of seconds, so that ids sort by age as those of other Open Match
-    /// servers do, and eight random bytes, so that nobody guesses another player's.
+    /// Generates an id for a ticket created at this moment. Four bytes hold the second, so that ids sort by age as in
+    /// other Open Match servers. Eight bytes are random, so that no player can guess another player's id.
     pub fn generate(created: Moment) -> Self {
         const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
         let seconds = created.nanos() / 1_000_000_000;
         let random: [u8; 16] = *uuid::Uuid::new_v4().as_bytes();
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&u32::try_from(seconds).unwrap_or(u32::MAX).to_be_bytes());
-        // The middle bytes of a version 4 UUID hold its version: take the others.
+        // The middle bytes of a version 4 UUID hold its version, so use the others.
         bytes[4..8].copy_from_slice(&random[..4]);
         bytes[8..].copy_from_slice(&random[12..]);
         let text: String = (0..20)
@@ -54,7 +55,7 @@ impl TicketId {
         Self(text.into())
     }
 
-    /// An id that came from outside.
+    /// Parses an id from outside. Returns `None` if it could not be a ticket's key.
     pub fn parse(text: &str) -> Option<Self> {
         let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let fits = (1..=Self::MAX_LENGTH).contains(&text.len()) && text.chars().all(sound);
@@ -84,7 +85,7 @@ impl fmt::Debug for TicketId {
     }
 }
 
-/// A moment as exactly as tickets carry it: nanoseconds since the Unix epoch.
+/// A point in time with the precision of tickets: nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(i64);
 
@@ -105,7 +106,7 @@ impl Moment {
         self.0 / 1_000
     }
 
-    /// How long ago this was.
+    /// Returns how much time has passed since this moment.
     pub fn age(self, now: Self) -> Duration {
         Duration::from_nanos(now.0.saturating_sub(self.0).try_into().unwrap_or(0))
     }
@@ -126,9 +127,9 @@ impl From<Timestamp> for Moment {
 pub struct Ticket {
     pub id: TicketId,
     pub created: Moment,
-    /// Whose it is, if a player asked for it. Those of other Open Match clients are nobody's.
+    /// The player who owns the ticket. `None` for tickets of Open Match clients that name no player.
     pub user: Option<Uuid>,
-    /// When its data goes, if the ticket says so.
+    /// When the ticket's data expires. `None` if the ticket has no TTL.
     pub expires: Option<Moment>,
     pub fields: SearchFields,
     /// Data for match functions and assigners.
@@ -141,7 +142,7 @@ impl Default for TicketId {
     }
 }
 
-/// What pools are filtered by.
+/// The fields that pools filter by.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SearchFields {
     pub doubles: BTreeMap<String, f64>,
@@ -149,7 +150,7 @@ pub struct SearchFields {
     pub tags: Vec<String>,
 }
 
-/// A message of a type that only its reader knows.
+/// A message whose type only its reader knows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Any {
     pub type_url: String,
@@ -162,22 +163,23 @@ pub struct Assignment {
     pub connection: String,
     /// Data for all players of the match.
     pub extensions: BTreeMap<String, Any>,
-    /// Data for the player of one ticket. Nobody else receives it. It replaces extensions of the same name.
+    /// Data for the player of one ticket; no other player receives it. It replaces extensions of the same name.
     pub of_ticket: BTreeMap<TicketId, BTreeMap<String, Any>>,
 }
 
 impl Assignment {
-    pub fn to(connection: impl Into<String>) -> Self {
+    pub fn new(connection: impl Into<String>) -> Self {
         Self { connection: connection.into(), ..Self::default() }
     }
 }
 
 base::typed_id!(
-    /// One match, and the event that tells of it.
+    /// The id of a match, and of the event that announces it.
     MatchId
 );
 
-/// Tickets that a match function wants to play together. Higher scores win where two want the same ticket.
+/// Tickets that a match function wants to play together. If two proposals contain the same ticket, the higher score
+/// wins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     pub tickets: Vec<Arc<Ticket>>,
@@ -190,7 +192,7 @@ impl Proposal {
     }
 }
 
-/// A proposal with a name.
+/// A proposal with an id, its profile and its match function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Match {
     pub id: MatchId,
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_twenty_characters_that_sort_by_the_second_and_never_meet() {
+    fn ids_have_twenty_characters_sort_by_second_and_are_unique() {
         let at = |seconds: i64| TicketId::generate(Moment::from_nanos(seconds * 1_000_000_000));
         let ids: std::collections::HashSet<TicketId> = (0..10_000).map(|_| at(1_800_000_000)).collect();
         assert_eq!(ids.len(), 10_000);
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_from_outside_are_safe_in_keys_and_logs() {
+    fn parsed_ids_are_safe_in_keys_and_logs() {
         assert!(TicketId::parse("cq1abc").is_some());
         for bad in [
             "",

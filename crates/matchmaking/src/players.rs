@@ -1,18 +1,19 @@
-//! Matchmaking for players, each of whom is known and has tickets of their own.
+//! Matchmaking for signed-in players.
 //!
-//! What a player can ask for is a [`Queue`]. A ticket carries the queue's name as a search field, by which pools tell tickets
-//! apart, and its player's id, by which every call here tells whose it is.
+//! Players join a [`Queue`]. A ticket carries the queue's name as a search field, which pools filter by, and its
+//! player's id, which every call here checks.
 //!
 //! Invariants:
-//! - a player has one ticket in a queue, and waits in several queues only where all of them allow it
-//! - joining again, from any device and any process, finds the ticket that is there
-//! - a ticket of somebody else is like one that does not exist
-//! - a ticket that is created here is published to the player's streams, from whichever caller; one that is made through the
-//!   Open Match frontend belongs to no player
-//! - where a queue says so, a ticket is cancelled when no stream of its player has been open for so long, and not before
+//! - a player has one ticket in a queue, and waits in several queues only if all of them allow it
+//! - joining again, from any device and any process, returns the existing ticket
+//! - another player's ticket looks like one that does not exist
+//! - a ticket created here is published to the player's streams; a ticket created through the Open Match frontend
+//!   belongs to no player
+//! - if a queue is configured so, a ticket is cancelled once its player has had no stream open for the configured time,
+//!   and not before
 //!
-//! Failure modes: as the store's. A process that cannot say for a while which streams are open may cost its players their
-//! tickets, where queues cancel those of players who are gone.
+//! Failure modes: those of the store. If a process cannot report its open streams for a while, its players may lose
+//! tickets in queues that cancel the tickets of absent players.
 
 mod presence;
 mod ticket;
@@ -34,52 +35,53 @@ use crate::error::Error;
 use crate::frontend::{Frontend, ticket_id};
 use crate::metrics::{JoinLabels, Metrics};
 use crate::model::TicketId;
-use crate::store::{Claim, Claimed};
+use crate::store::{JoinOutcome, NewPlayerTicket};
 use crate::wire;
 
 use self::presence::Presence;
 
-pub use self::presence::Present;
+pub use self::presence::PresenceGuard;
 pub use self::ticket::{PlayerAssignment, PlayerState, PlayerTicket};
 pub use self::topic::TicketCreated;
 
-/// The search field that holds a ticket's queue, a text. Pools filter by it: `queue = ranked`.
+/// The search field with the name of a ticket's queue, a string. Pools filter by it: `queue = ranked`.
 pub const QUEUE_FIELD: &str = "queue";
 
-/// The entry of `persistent_field` that says whose a ticket is, a `StringValue`.
+/// The key in `persistent_field` with the id of a ticket's player, a `StringValue`.
 pub const USER_FIELD: &str = "user_id";
 
-/// What players can ask for.
+/// A queue that players can join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Whether a player who waits in this queue may wait in others that allow it too.
-    pub beside_others: bool,
+    /// Whether a player in this queue may also wait in other queues that allow it.
+    pub allow_other_queues: bool,
     /// The search fields that a player may set.
     pub numbers: Vec<String>,
     pub strings: Vec<String>,
     pub tags: Vec<String>,
-    /// After which time without a stream of the player the ticket is cancelled, if it is.
+    /// How long a player may be without a stream before the ticket is cancelled. `None` never cancels.
     pub cancel_when_gone: Option<Duration>,
-    /// How long a ticket may wait, if not as long as any other.
+    /// The lifetime of a ticket, if it differs from the default.
     pub ticket_ttl: Option<Duration>,
 }
 
-/// What a player asks for.
+/// A player's request to wait in a queue.
 #[derive(Clone, Debug, Default)]
-pub struct Join {
+pub struct JoinRequest {
     pub queue: String,
     pub numbers: BTreeMap<String, f64>,
     pub strings: BTreeMap<String, String>,
     pub tags: Vec<String>,
-    /// The assigned ticket that the player is done with. Without it, whoever joins while that one can still be read gets it.
+    /// The assigned ticket that the player no longer needs. Without it, joining returns that ticket while it can still
+    /// be read.
     pub replaces: Option<TicketId>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Joined {
+pub struct JoinedTicket {
     pub ticket: PlayerTicket,
     /// Whether the ticket is new.
-    pub created: bool,
+    pub is_new: bool,
 }
 
 /// The use cases. Cheap to clone; clones share state.
@@ -93,60 +95,62 @@ pub struct Players {
 }
 
 impl Players {
-    /// Makes the use cases on top of a frontend of this process. The frontend's loop has to run: it delivers assignments.
+    /// Creates the use cases on top of a frontend of this process. The frontend's loop must run, because it delivers
+    /// assignments.
     pub fn new(frontend: Frontend, queues: BTreeMap<String, Queue>, live: Live, metrics: Metrics) -> Self {
         let presence = Presence::new(frontend.store.clone(), &queues, metrics.clone());
         Self { frontend, queues: Arc::new(queues), presence, live, metrics }
     }
 
-    /// What players can ask for, by name.
+    /// Returns the queues by name.
     pub fn queues(&self) -> &BTreeMap<String, Queue> {
         &self.queues
     }
 
     /// Returns the player's ticket in this queue. Creates it if there is none, and publishes [`TicketCreated`].
-    pub async fn join(&self, user: Uuid, request: Join) -> Result<Joined, Error> {
-        let Join { queue: name, numbers, strings, tags, replaces } = request;
+    pub async fn join(&self, user: Uuid, request: JoinRequest) -> Result<JoinedTicket, Error> {
+        let JoinRequest { queue: name, numbers, strings, tags, replaces } = request;
         let (name, queue) = self.queues.get_key_value(&name).ok_or_else(|| self.unknown_queue(&name))?;
         let fields = queue.fields(name, numbers, strings, tags)?;
         let ticket = self.frontend.prepare(queue.ticket(user, fields))?;
         let (id, ttl) = (ticket.id.clone(), ticket.ttl);
-        let beside = |(_, other): &(&String, &Queue)| queue.beside_others && other.beside_others;
-        let claim = Claim {
+        let is_allowed =
+            |(_, other): &(&String, &Queue)| queue.allow_other_queues && other.allow_other_queues;
+        let new_ticket = NewPlayerTicket {
             user,
             queue: name.clone(),
             ticket,
-            beside: self.queues.iter().filter(beside).map(|(name, _)| name.clone()).collect(),
+            allowed_queues: self.queues.iter().filter(is_allowed).map(|(name, _)| name.clone()).collect(),
             replaces,
             cancel_when_gone: queue.cancel_when_gone,
         };
-        // Listened for before it can be matched.
-        self.frontend.hub.made(id.clone(), ttl);
-        let claimed = self.frontend.store.join(&claim).await?;
-        let outcome = match &claimed {
-            Claimed::Ticket { id: there, .. } if *there == id => "made",
-            Claimed::Ticket { .. } => "there",
-            Claimed::Elsewhere { .. } => "refused",
+        // Subscribe before it can be matched.
+        self.frontend.hub.ticket_created(id.clone(), ttl);
+        let joined = self.frontend.store.join(&new_ticket).await?;
+        let outcome = match &joined {
+            JoinOutcome::Ticket { id: existing, .. } if *existing == id => "created",
+            JoinOutcome::Ticket { .. } => "existing",
+            JoinOutcome::OtherQueue { .. } => "refused",
         };
-        if outcome != "made" {
-            self.frontend.hub.not_made(&id);
+        if outcome != "created" {
+            self.frontend.hub.ticket_not_created(&id);
         }
         self.metrics.joins.get_or_create(&JoinLabels { queue: name.clone(), outcome }).inc();
-        match claimed {
-            Claimed::Elsewhere { queue, id } => Err(Error::OtherQueue { queue, ticket: id }),
-            Claimed::Ticket { id, found } => {
-                let ticket = PlayerTicket::read(user, &id, &found).ok_or(Error::NotFound(id))?;
-                let created = outcome == "made";
-                if created {
+        match joined {
+            JoinOutcome::OtherQueue { queue, id } => Err(Error::OtherQueue { queue, ticket: id }),
+            JoinOutcome::Ticket { id, found } => {
+                let ticket = PlayerTicket::decode(user, &id, &found).ok_or(Error::NotFound(id))?;
+                let is_new = outcome == "created";
+                if is_new {
                     fault::point("matchmaking.joined");
                     self.publish_created(user).await;
                 }
-                Ok(Joined { ticket, created })
+                Ok(JoinedTicket { ticket, is_new })
             }
         }
     }
 
-    /// Makes the player's streams look for the new ticket. From then on each of them [watches](Self::watch) it, and so receives
+    /// Makes the player's streams look for the new ticket. Each of them then [watches](Self::watch) it, and so receives
     /// its assignment or its end.
     async fn publish_created(&self, user: Uuid) {
         // If this fails, streams find the ticket at their next heartbeat.
@@ -154,26 +158,27 @@ impl Players {
     }
 
     fn unknown_queue(&self, name: &str) -> Error {
-        Error::Invalid(format!("there is no queue {name:?}; there is {}", list(self.queues.keys())))
+        Error::Invalid(format!("there is no queue {name:?}; the queues are {}", list(self.queues.keys())))
     }
 
-    /// The player's tickets: those that wait, and those that were assigned and can still be read. The oldest come first.
+    /// Returns the player's tickets that wait, or that were assigned and can still be read. The oldest come first.
     pub async fn tickets(&self, user: Uuid) -> Result<Vec<PlayerTicket>, Error> {
-        let mut found = self.frontend.store.of_player(user).await?;
-        let created =
-            |id: &TicketId, data: &Bytes| wire::ticket(id.clone(), data).ok().map(|ticket| ticket.created);
+        let mut found = self.frontend.store.player_tickets(user).await?;
+        let created = |id: &TicketId, data: &Bytes| {
+            wire::decode_ticket(id.clone(), data).ok().map(|ticket| ticket.created)
+        };
         found.sort_by_cached_key(|(id, found)| found.data.as_ref().and_then(|data| created(id, data)));
-        Ok(found.iter().filter_map(|(id, found)| PlayerTicket::read(user, id, found)).collect())
+        Ok(found.iter().filter_map(|(id, found)| PlayerTicket::decode(user, id, found)).collect())
     }
 
-    /// One of the player's tickets.
+    /// Returns one of the player's tickets.
     pub async fn ticket(&self, user: Uuid, id: &str) -> Result<PlayerTicket, Error> {
         let id = ticket_id(id)?;
         let found = self.frontend.store.find(&id).await?;
-        PlayerTicket::read(user, &id, &found).ok_or(Error::NotFound(id))
+        PlayerTicket::decode(user, &id, &found).ok_or(Error::NotFound(id))
     }
 
-    /// Takes a ticket of the player back. One that is gone already, or was never theirs, is as good as taken back.
+    /// Cancels a ticket of the player. Succeeds if the ticket is already gone, or belongs to another player.
     pub async fn leave(&self, user: Uuid, id: &str) -> Result<(), Error> {
         match self.ticket(user, id).await {
             Err(Error::NotFound(_)) => return Ok(()),
@@ -182,9 +187,10 @@ impl Players {
         self.frontend.delete(id).await
     }
 
-    /// A ticket of the player as it is, and then as it becomes. Ends after it is gone; with an error when the process stops.
+    /// Streams a ticket of the player: its current state, then each change. Ends after the ticket is gone, or with an
+    /// error when the process stops.
     ///
-    /// While the stream is open, the player is [present](Self::present).
+    /// While the stream is open, the player counts as [present](Self::mark_present).
     pub async fn watch(
         &self,
         user: Uuid,
@@ -194,7 +200,7 @@ impl Players {
         let ticket = self.ticket(user, id).await?;
         let held = self.frontend.hold(connection)?;
         let watcher = self.frontend.hub.watcher(ticket.id.clone(), held).await?;
-        let present = self.present(user);
+        let present = self.mark_present(user);
         let (first, known) = (ticket.clone(), ticket);
         let changes = watcher.rest(connection.drain().clone());
         let rest = changes.scan((known, present), |(known, _), change| {
@@ -211,24 +217,25 @@ impl Players {
         Ok(futures::stream::iter([Ok(first)]).chain(rest.filter_map(std::future::ready)))
     }
 
-    /// Says that a stream of the player is open, until this is dropped. Their tickets are not cancelled meanwhile, those that
-    /// are made meanwhile included.
-    pub fn present(&self, user: Uuid) -> Present {
+    /// Marks the player as present until the guard is dropped. Their tickets are not cancelled meanwhile, including
+    /// tickets created later.
+    pub fn mark_present(&self, user: Uuid) -> PresenceGuard {
         self.presence.enter(user)
     }
 
-    /// Says which players are present, and cancels the tickets of those who have been gone for too long. Returns how many.
+    /// Reports which players are present, and cancels the tickets of players who have been absent for too long. Returns
+    /// how many.
     pub async fn tick(&self) -> Result<usize, Error> {
         self.presence.tick().await
     }
 
-    /// Does so as often as it takes, until told to stop.
+    /// Runs ticks until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         self.presence.run(drain).await
     }
 }
 
-/// Names for a sentence.
+/// Joins names for a sentence.
 fn list<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }

@@ -1,8 +1,8 @@
-//! From the store of tickets to SQL: a match is recorded before its players are notified (docs/adr/0010).
+//! Records matches in SQL before their players are notified (docs/adr/0010).
 //!
-//! An engine hands every entry to its [`Recorder`], which appends it to the outbox; the outbox's relay publishes it from there. An
-//! entry that was not recorded in time, because SQL was away or the engine died, stays in the store of tickets. The recovery of any
-//! engine process records it later.
+//! An engine hands every batch of matches to its [`Recorder`], which appends it to the outbox. The outbox's relay
+//! publishes it from there. A batch that was not recorded in time, because SQL was unreachable or the engine died,
+//! stays in the store of tickets. The recovery of any engine process records it later.
 
 mod recovery;
 
@@ -26,60 +26,60 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::metrics::Metrics;
 use crate::model::MatchId;
-use crate::store::{Entry, Store};
+use crate::store::{Store, UnrecordedBatch};
 use crate::{allocation, event, wire};
 
 use self::recovery::Progress;
 
-pub use self::recovery::Recovered;
+pub use self::recovery::RecoveryReport;
 
 /// How long players wait for SQL before they are notified of a match that is not recorded.
-const RECORDED_WITHIN: Duration = Duration::from_secs(1);
-/// Between attempts within that time.
-const AGAIN: Duration = Duration::from_millis(50);
-/// How old an entry is before the recovery takes it: much longer than its engine needs.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
+/// The delay between attempts within that time.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The age at which the recovery claims a batch: much longer than its engine needs.
 const RECOVER_AFTER: Duration = Duration::from_secs(5);
-/// How many entries share a transaction at most.
-const RECORDED_AT_ONCE: usize = 64;
-/// About how many bytes of events one row holds, and one message to the server.
-const ROW: usize = 1 << 20;
+/// How many batches share a transaction at most.
+const MAX_BATCHES: usize = 64;
+/// The approximate number of bytes of events in one row, and in one packet to the server.
+const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// Records matches.
-pub trait Record: Debug + Send + Sync {
-    /// Records the matches of an entry. False if that did not succeed in time: then the entry is kept.
-    fn record<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, bool>;
+pub trait MatchRecorder: Debug + Send + Sync {
+    /// Records the matches of a batch. Returns false if that did not succeed in time: the batch is then kept.
+    fn record<'a>(&'a self, batch: &'a UnrecordedBatch) -> BoxFuture<'a, bool>;
 }
 
-/// Records matches in the outbox, and recovers those that were not. Cheap to clone; clones share state.
+/// Records matches in the outbox, and recovers unrecorded ones. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     store: Store,
-    rows: Rows,
+    writer: OutboxWriter,
     name: Arc<str>,
-    /// Entries of settle steps that wait at the same moment share a transaction.
-    recording: Batcher<Waiting, bool>,
+    /// Batches that wait at the same time share a transaction.
+    recording: Batcher<PendingBatch, bool>,
     recover_after: Duration,
     progress: Arc<Mutex<Progress>>,
 }
 
-/// An entry, and until when its engine waits for it.
+/// A batch, and until when its engine waits for it.
 #[derive(Debug)]
-struct Waiting {
-    entry: Entry,
+struct PendingBatch {
+    batch: UnrecordedBatch,
     until: Instant,
 }
 
-/// Why entries were not written.
+/// Why batches were not written.
 #[derive(Debug)]
-enum NotWritten {
-    /// SQL is away.
-    Away(String),
+enum WriteError {
+    /// SQL is unreachable.
+    Unavailable(String),
     Refused(Error),
 }
 
-/// Writes entries as rows of the outbox.
+/// Writes batches as rows of the outbox.
 #[derive(Clone, Debug)]
-struct Rows {
+struct OutboxWriter {
     db: Db,
     outbox: Outbox,
     metrics: Metrics,
@@ -87,36 +87,36 @@ struct Rows {
 
 impl Recorder {
     pub fn new(id: ProcessId, store: Store, db: Db, outbox: Outbox, metrics: Metrics) -> Self {
-        let rows = Rows { db, outbox, metrics };
-        let writing = rows.clone();
-        let recording = Batcher::new(1, RECORDED_AT_ONCE, move |waiting: Vec<Waiting>| {
-            let rows = writing.clone();
-            async move { rows.record_waiting(waiting).await }
+        let writer = OutboxWriter { db, outbox, metrics };
+        let batch_writer = writer.clone();
+        let recording = Batcher::new(1, MAX_BATCHES, move |pending: Vec<PendingBatch>| {
+            let writer = batch_writer.clone();
+            async move { writer.record_pending(pending).await }
         });
         let (name, progress) = (id.to_string().into(), Arc::default());
-        Self { store, rows, name, recording, recover_after: RECOVER_AFTER, progress }
+        Self { store, writer, name, recording, recover_after: RECOVER_AFTER, progress }
     }
 
-    /// The same recorder, whose recovery takes entries that are older than this.
+    /// Sets the age at which the recovery claims batches.
     #[must_use]
-    pub fn recovering_after(self, recover_after: Duration) -> Self {
+    pub fn with_recover_after(self, recover_after: Duration) -> Self {
         Self { recover_after, ..self }
     }
 }
 
-impl Record for Recorder {
-    fn record<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, bool> {
+impl MatchRecorder for Recorder {
+    fn record<'a>(&'a self, batch: &'a UnrecordedBatch) -> BoxFuture<'a, bool> {
         async move {
-            let until = Instant::now() + RECORDED_WITHIN;
-            let waiting = Waiting { entry: entry.clone(), until };
-            let recorded = timeout_at(until, self.recording.run(waiting)).await;
+            let until = Instant::now() + RECORD_TIMEOUT;
+            let pending = PendingBatch { batch: batch.clone(), until };
+            let recorded = timeout_at(until, self.recording.run(pending)).await;
             let is_recorded = recorded.ok().flatten().unwrap_or_default();
             if !is_recorded {
-                self.rows.metrics.notified_unrecorded.inc();
+                self.writer.metrics.notified_unrecorded.inc();
                 tracing::warn!(
                     outage = "sql",
-                    entry = entry.key,
-                    "players are notified of matches that are recorded later"
+                    batch = batch.key,
+                    "Notifying players of matches that are not recorded yet; the recovery records them later"
                 );
             }
             is_recorded
@@ -125,130 +125,134 @@ impl Record for Recorder {
     }
 }
 
-impl Rows {
-    /// Entries whose engine has given up are left to the recovery.
-    async fn record_waiting(&self, waiting: Vec<Waiting>) -> Vec<bool> {
+impl OutboxWriter {
+    /// Records batches whose engine still waits. The recovery records the others.
+    async fn record_pending(&self, pending: Vec<PendingBatch>) -> Vec<bool> {
         let now = Instant::now();
-        let until = waiting.iter().map(|waiting| waiting.until).max().unwrap_or(now);
-        let live: Vec<Entry> = waiting
+        let until = pending.iter().map(|pending| pending.until).max().unwrap_or(now);
+        let live: Vec<UnrecordedBatch> = pending
             .iter()
-            .filter(|waiting| waiting.until > now)
-            .map(|waiting| waiting.entry.clone())
+            .filter(|pending| pending.until > now)
+            .map(|pending| pending.batch.clone())
             .collect();
         let mut recorded = self.record(&live, until).await.into_iter();
-        let mut outcome = |waiting: &Waiting| waiting.until > now && recorded.next().unwrap_or_default();
-        waiting.iter().map(&mut outcome).collect()
+        let mut outcome = |pending: &PendingBatch| pending.until > now && recorded.next().unwrap_or_default();
+        pending.iter().map(&mut outcome).collect()
     }
 
-    /// Records entries: together, or one by one where that fails because of one of them. Says for each whether it is recorded.
-    async fn record(&self, entries: &[Entry], until: Instant) -> Vec<bool> {
-        match self.write_until(entries, until).await {
-            Ok(()) => return vec![true; entries.len()],
-            Err(NotWritten::Away(cause)) => {
-                tracing::warn!(outage = "sql", cause, entries = entries.len(), "matches cannot be recorded");
-                return vec![false; entries.len()];
+    /// Records batches together, or one by one if one of them is refused. Returns for each whether it is recorded.
+    async fn record(&self, batches: &[UnrecordedBatch], until: Instant) -> Vec<bool> {
+        match self.write_until(batches, until).await {
+            Ok(()) => return vec![true; batches.len()],
+            Err(WriteError::Unavailable(cause)) => {
+                tracing::warn!(
+                    outage = "sql",
+                    cause,
+                    batches = batches.len(),
+                    "Cannot record matches; retrying later"
+                );
+                return vec![false; batches.len()];
             }
-            Err(NotWritten::Refused(_)) => {}
+            Err(WriteError::Refused(_)) => {}
         }
-        let mut recorded = Vec::with_capacity(entries.len());
+        let mut recorded = Vec::with_capacity(batches.len());
         let mut refused = Vec::new();
-        for entry in entries {
-            recorded.push(match self.write_until(std::slice::from_ref(entry), until).await {
+        for batch in batches {
+            recorded.push(match self.write_until(std::slice::from_ref(batch), until).await {
                 Ok(()) => true,
-                Err(NotWritten::Refused(Error::Duplicate(_))) => self.is_there(entry).await,
-                Err(NotWritten::Refused(error)) => {
-                    refused.push((&entry.key, error));
+                Err(WriteError::Refused(Error::Duplicate(_))) => self.is_already_recorded(batch).await,
+                Err(WriteError::Refused(error)) => {
+                    refused.push((&batch.key, error));
                     false
                 }
-                Err(NotWritten::Away(_)) => false,
+                Err(WriteError::Unavailable(_)) => false,
             });
         }
-        // One line however many entries there are: they are tried again and again.
-        if let Some((entry, error)) = refused.first() {
-            let entries = refused.len();
+        // One log line for all batches: they are retried again and again.
+        if let Some((batch, error)) = refused.first() {
+            let batches = refused.len();
             tracing::error!(
                 outage = "sql",
                 cause = chain(error),
-                entry,
-                entries,
-                "matches cannot be recorded"
+                batch,
+                batches,
+                "Cannot record matches; retrying later"
             );
         }
         recorded
     }
 
-    /// Whether an earlier attempt succeeded, whose answer was lost.
-    async fn is_there(&self, entry: &Entry) -> bool {
-        let found = self.outbox.queue().find(row_id(&entry.made, 0)).await;
+    /// Returns whether an earlier attempt succeeded whose reply was lost.
+    async fn is_already_recorded(&self, batch: &UnrecordedBatch) -> bool {
+        let found = self.outbox.queue().find(row_id(&batch.matches, 0)).await;
         matches!(found, Ok(Some(_)))
     }
 
-    /// Tries until it succeeds, is refused, or the time is over.
-    async fn write_until(&self, entries: &[Entry], until: Instant) -> Result<(), NotWritten> {
+    /// Retries until the write succeeds or is refused, or until the deadline.
+    async fn write_until(&self, batches: &[UnrecordedBatch], until: Instant) -> Result<(), WriteError> {
         loop {
-            let error = match timeout_at(until, self.write(entries)).await {
+            let error = match timeout_at(until, self.write(batches)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(NotWritten::Away("the database did not answer in time".to_owned())),
+                Err(_) => {
+                    return Err(WriteError::Unavailable("the database did not answer in time".to_owned()));
+                }
             };
-            if !error.is_passing() {
-                return Err(NotWritten::Refused(error));
+            if !error.is_transient() {
+                return Err(WriteError::Refused(error));
             }
-            if Instant::now() + AGAIN >= until {
-                return Err(NotWritten::Away(chain(&error)));
+            if Instant::now() + RETRY_DELAY >= until {
+                return Err(WriteError::Unavailable(chain(&error)));
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 
-    /// Records entries in one transaction.
-    async fn write(&self, entries: &[Entry]) -> Result<(), Error> {
+    /// Records batches in one transaction.
+    async fn write(&self, batches: &[UnrecordedBatch]) -> Result<(), Error> {
         let mut tx = self.db.begin().await?;
         let (mut matches, mut size) = (0, 0);
-        for entry in entries {
-            size += entry.made.len();
-            if size > ROW {
-                tx.write().await?;
-                size = entry.made.len();
+        for batch in batches {
+            size += batch.matches.len();
+            if size > MAX_ROW_BYTES {
+                tx.flush().await?;
+                size = batch.matches.len();
             }
-            matches += self.append(&mut tx, entry);
+            matches += self.append(&mut tx, batch);
         }
         tx.commit().await?;
         self.metrics.recorded.inc_by(matches as u64);
         Ok(())
     }
 
-    /// Appends the matches of an entry to the outbox, and what cannot be read as it is. Returns how many matches there are.
-    fn append(&self, tx: &mut Tx, entry: &Entry) -> usize {
-        let matches = wire::matches_made(&entry.made).filter(|matches| !matches.is_empty());
+    /// Appends the matches of a batch to the outbox, and unreadable data as it is. Returns how many matches there are.
+    fn append(&self, tx: &mut Tx, batch: &UnrecordedBatch) -> usize {
+        let matches = wire::decode_matches(&batch.matches).filter(|matches| !matches.is_empty());
         let Some(matches) = matches else {
-            tracing::error!(
-                entry = entry.key,
-                "an entry of matches cannot be read: see `playhouse outbox list`"
-            );
-            self.outbox.append_unreadable(tx, row_id(&entry.made, 0), &entry.made);
+            tracing::error!(batch = batch.key, "Cannot read a batch of matches; see `playhouse outbox list`");
+            self.outbox.append_unreadable(tx, row_id(&batch.matches, 0), &batch.matches);
             return 0;
         };
-        // The servers of these matches are used: nobody has to give them back.
-        let allocated = matches.iter().filter(|made| made.is_allocated);
-        let allocated: Vec<MatchId> = allocated.filter_map(|made| made.match_id.parse().ok()).collect();
-        allocation::forget_in(tx, &allocated);
+        // The servers of these matches are in use, so nothing has to give them back.
+        let allocated = matches.iter().filter(|match_| match_.is_allocated);
+        let allocated: Vec<MatchId> = allocated.filter_map(|match_| match_.match_id.parse().ok()).collect();
+        allocation::delete_rows(tx, &allocated);
         let (mut events, mut size, mut row) = (Vec::with_capacity(matches.len()), 0, 0);
         let mut append = |tx: &mut Tx, events: &mut Vec<Event>| {
-            self.outbox.append_batch(tx, row_id(&entry.made, row), events);
+            self.outbox.append_batch(tx, row_id(&batch.matches, row), events);
             row += 1;
             events.clear();
         };
         let mut unreadable = Vec::new();
-        for made in &matches {
-            match event::event(made) {
+        for match_ in &matches {
+            match event::event(match_) {
                 Some(event) => {
                     size += event.data.as_bytes().len();
                     events.push(event);
                 }
-                None => unreadable.push(made.clone()),
+                None => unreadable.push(match_.clone()),
             }
-            if size > ROW {
+            if size > MAX_ROW_BYTES {
                 append(tx, &mut events);
                 size = 0;
             }
@@ -264,16 +268,17 @@ impl Rows {
         if matches.is_empty() {
             return;
         }
-        tracing::error!(matches = matches.len(), "matches have no id: see `playhouse outbox list`");
+        tracing::error!(matches = matches.len(), "Some matches have no id; see `playhouse outbox list`");
         let bytes = MatchesMade { matches, ..Default::default() }.encode_to_vec();
         self.outbox.append_unreadable(tx, row_id(&bytes, 0), &bytes);
     }
 }
 
-/// The id of an entry's row: the same however often and by whomever it is recorded. The ids of matches are in the bytes, so no two
-/// entries share one.
-fn row_id(made: &[u8], row: u32) -> Uuid {
-    let digest: [u8; 32] = Sha256::new().chain_update(made).chain_update(row.to_be_bytes()).finalize().into();
+/// Returns the id of a batch's row. It is the same for every attempt and every process. The bytes contain the ids of
+/// the matches, so no two batches share one.
+fn row_id(matches: &[u8], row: u32) -> Uuid {
+    let digest: [u8; 32] =
+        Sha256::new().chain_update(matches).chain_update(row.to_be_bytes()).finalize().into();
     let (id, _) = digest.split_at(16);
     Uuid::from_slice(id).unwrap_or_default()
 }

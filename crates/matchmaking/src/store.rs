@@ -1,11 +1,12 @@
-//! Where tickets are kept: the port, and what its two adapters promise alike.
+//! The store of tickets: the port, and the guarantees that both adapters give.
 //!
-//! Each method is one atomic step. The promises, which one suite holds for both adapters (`tests/store`):
-//! - no ticket is handed out by [`Store::fetch`] twice within the pending timeout, and the oldest come first
+//! Each method is one atomic step. One test suite (`tests/store`) checks these guarantees for both adapters:
+//! - [`Store::fetch`] never returns a ticket twice within the pending timeout, and returns the oldest tickets first
 //! - no ticket is ever assigned twice, and a match is assigned as a whole or not at all
-//! - a ticket is cancelled or assigned, never both
-//! - a player has one ticket in a queue, however many ask for one at once
-//! - for every match that was assigned there is an entry until it is removed: its players are notified later, by [`Store::notify`]
+//! - a ticket is either cancelled or assigned, never both
+//! - a player has one ticket in a queue, however many requests arrive at once
+//! - every assigned match stays in an [`UnrecordedBatch`] until the batch is removed; its players are notified later,
+//!   by [`Store::notify`]
 
 mod memory;
 mod player;
@@ -28,38 +29,41 @@ use crate::metrics::Metrics;
 use crate::model::{MatchId, Moment, Ticket, TicketId};
 use crate::wire;
 
-pub use self::player::{Claim, Claimed, GoneAfter};
-pub use self::redis::{Coordination, Redises, TRIALS};
+pub use self::player::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket};
+pub use self::redis::{Coordination, RedisServers, TRIALS};
 
-/// How long the entries that one consumer has taken are not given to another. Two at once do no harm; they do the work twice.
+/// How long batches claimed by one consumer are withheld from others. Two consumers at once do no harm; they only
+/// repeat work.
 pub const RECOVERY_LEASE: Duration = Duration::from_secs(5);
 
-/// How long the failure of an assigner is remembered. One that still fails is asked more often, as long as there are players.
-const FAILURE_KEPT: Duration = Duration::from_secs(900);
+/// How long the failure of an assigner is remembered. An assigner that keeps failing is called more often than this
+/// while players wait.
+const FAILURE_RETENTION: Duration = Duration::from_secs(900);
 
-/// How long a match stays marked as abandoned: as long as the longest life of a ticket, after which no engine can make it.
-const MARKED: Duration = Duration::from_secs(86_400);
+/// How long a match stays marked as abandoned: the longest lifetime of a ticket, after which no engine can assign the
+/// match.
+const ABANDONED_MARK_TTL: Duration = Duration::from_secs(86_400);
 
-/// Names an engine among all engines of a store.
+/// The name of an engine, unique among the engines of a store.
 pub(crate) type EngineName = Arc<str>;
 
-/// How a store behaves.
+/// The rules of a store.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// In front of every key.
+    /// The prefix of every key.
     pub key_prefix: String,
     pub coordination: Coordination,
-    /// After which time a ticket that is being processed is active again.
+    /// How long a fetched ticket stays pending before it becomes active again.
     pub pending_timeout: Duration,
     /// How long an assigned ticket and its assignment can be read.
     pub assigned_ttl: Duration,
-    /// Whether every ticket of a match is checked to be there before it is assigned.
+    /// Whether to check that every ticket of a match still exists before the match is assigned.
     pub check_tickets: bool,
-    /// How many bytes the entries of matches that are not recorded may take before no more tickets are handed out.
+    /// How many bytes of unrecorded matches may accumulate before the store stops handing out tickets.
     pub max_unrecorded: u64,
 }
 
-/// A ticket to be made.
+/// A ticket to create.
 #[derive(Clone, Debug)]
 pub struct NewTicket {
     pub id: TicketId,
@@ -69,159 +73,173 @@ pub struct NewTicket {
     pub data: Bytes,
 }
 
-/// What there is under an id, both encoded.
+/// How long tickets have been waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct WaitingTimes {
+    /// How many tickets are in matchmaking.
+    pub tickets: u64,
+    /// How many of them an engine has fetched.
+    pub pending: u64,
+    /// How many tickets were created before the first bound, between each two, and since the last one.
+    pub ranges: Vec<u64>,
+    /// The oldest tickets with their creation time in microseconds since the Unix epoch, the oldest first.
+    pub oldest: Vec<(TicketId, i64)>,
+}
+
+/// The data stored under a ticket's id. Both parts are encoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredTicket {
     pub data: Option<Bytes>,
     pub assignment: Option<Bytes>,
 }
 
-/// What a watcher wants to know.
+/// The state of a ticket, as a watcher sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum WatchState {
     Gone,
     Waiting,
     Assigned(Bytes),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deleted {
-    Done,
-    /// There was no such ticket.
-    Unknown,
-    /// It has been assigned and stays so.
-    Assigned,
+pub enum DeleteOutcome {
+    Deleted,
+    /// There is no such ticket.
+    NotFound,
+    /// The ticket is assigned, and stays assigned.
+    AlreadyAssigned,
 }
 
 /// Tickets that are now pending.
 #[derive(Clone, Debug, Default)]
-pub struct Fetched {
+pub struct FetchedTickets {
     /// Oldest first.
     pub ids: Vec<TicketId>,
-    /// How many take part in matchmaking, these included.
+    /// How many tickets take part in matchmaking, including these.
     pub waiting: u64,
-    /// Nothing is handed out, because [`Rules::max_unrecorded`] is reached.
+    /// Whether the store handed out nothing because [`Rules::max_unrecorded`] is reached.
     pub is_held_back: bool,
 }
 
-/// A match to be written.
+/// A match to assign.
 #[derive(Clone, Debug)]
-pub struct Group {
-    /// Refuses the match if it was [marked](Store::mark_abandoned) as abandoned. Only matches with an allocator need it.
+pub struct AssignmentGroup {
+    /// Refuses the match if it was [marked as abandoned](Store::mark_abandoned). Only matches with an allocator need
+    /// this.
     pub fence: Option<MatchId>,
     pub tickets: Vec<TicketId>,
     pub assignments: Assignments,
     /// The encoded match, for watchers and the recorder.
-    pub made: Bytes,
+    pub encoded_match: Bytes,
 }
 
 /// The encoded assignments of a match.
 #[derive(Clone, Debug)]
 pub enum Assignments {
-    /// The same one for all tickets.
+    /// One assignment for all tickets.
     Shared(Bytes),
-    /// One for each ticket, in their order.
-    Each(Vec<Bytes>),
+    /// One assignment per ticket, in the order of the tickets.
+    PerTicket(Vec<Bytes>),
 }
 
 impl Assignments {
     fn all(&self) -> &[Bytes] {
         match self {
             Self::Shared(all) => std::slice::from_ref(all),
-            Self::Each(each) => each,
+            Self::PerTicket(each) => each,
         }
     }
 }
 
-/// What became of groups.
+/// The result of assigning groups.
 #[derive(Clone, Debug, Default)]
-pub struct Assigned {
-    /// One for each group.
-    pub outcomes: Vec<Outcome>,
-    /// The matches that were made. Their players are not notified yet.
-    pub entries: Vec<Entry>,
+pub struct AssignResult {
+    /// One outcome for each group.
+    pub outcomes: Vec<AssignOutcome>,
+    /// The assigned matches. Their players are not notified yet.
+    pub batches: Vec<UnrecordedBatch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AssignOutcome {
     Assigned,
-    /// This ticket is gone, has left matchmaking or was assigned elsewhere: nothing was written.
+    /// This ticket is gone, has left matchmaking or was assigned elsewhere. Nothing was written.
     Refused(TicketId),
-    /// The match was given up by a sweeper before it was made: nothing was written.
+    /// A sweeper abandoned the match before it was assigned. Nothing was written.
     Abandoned,
 }
 
-/// What a store tells those who listen.
+/// A change that a store publishes to its subscribers.
 #[derive(Clone, Debug)]
-pub enum Push {
-    /// Matches that were made, encoded.
+pub enum TicketEvent {
+    /// Assigned matches, encoded.
     Assigned(Bytes),
     Gone(TicketId),
-    /// Something may have been missed: ask.
-    Missed,
+    /// Events may have been missed: query the store.
+    Gap,
 }
 
-/// Matches that were made by one step.
+/// Matches that were assigned in one step and are not recorded in SQL yet.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct UnrecordedBatch {
     pub key: String,
-    /// Encoded, end to end.
-    pub made: Bytes,
+    /// The encoded matches, concatenated.
+    pub matches: Bytes,
 }
 
-/// What becomes of entries when their players are notified.
+/// What [`Store::notify`] does with the batches afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    /// They stay, to be recorded later.
+pub enum AfterNotify {
+    /// Keeps them, to be recorded later.
     Keep,
     Remove,
-    /// Their players were notified before, and only their assignments may be missing at the server they are read at. Removes those
-    /// whose assignments are copied now, and pushes no others.
+    /// Their players were notified before, and only the copy of their assignments is missing. Removes the batches whose
+    /// assignments can be copied now, and notifies only their watchers.
     RemoveCopied,
 }
 
-/// A part of the entries, in their order. The default is all of them.
+/// A range of batches, in their order. The default is all of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Part<'a> {
-    /// The key of the entry that it begins behind.
+pub struct BatchRange<'a> {
+    /// The key of the batch before the first one.
     pub after: Option<&'a str>,
-    /// The key of its last entry.
+    /// The key of the last batch.
     pub up_to: Option<&'a str>,
 }
 
-/// An assigner failed the last time it was asked.
+/// The failure of an assigner's last call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssignerFailure {
     pub profile: String,
     pub engine: String,
     pub cause: String,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures: u32,
     /// Milliseconds since the Unix epoch.
     pub failed_at: i64,
-    /// When it is asked again, if there are matches.
+    /// When it is called again, if there are matches.
     pub next_at: i64,
 }
 
-/// What an operator sees of a ticket.
+/// The state of a ticket, as an operator sees it.
 #[derive(Clone, Debug, Default)]
-pub struct Status {
-    pub found: Found,
-    pub indexed: bool,
-    /// Since when it is being processed, in Unix seconds, if it is.
+pub struct TicketStatus {
+    pub found: StoredTicket,
+    pub is_indexed: bool,
+    /// Since when the ticket is pending, in Unix seconds.
     pub pending_since: Option<i64>,
-    /// How long its data lives.
+    /// The remaining lifetime of its data.
     pub ttl: Option<Duration>,
 }
 
-/// The tickets. Clones are the same store.
+/// The store of tickets. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub enum Store {
     Memory(Arc<memory::Memory>),
     Redis(Arc<redis::Redis>),
 }
 
-/// Calls the same method of whichever adapter there is.
+/// Calls the same method on either adapter.
 macro_rules! each {
     ($store:expr, $adapter:ident => $call:expr) => {
         match $store {
@@ -234,7 +252,7 @@ macro_rules! each {
 impl Store {
     pub fn new(
         redis_store: &RedisStore,
-        others: Redises,
+        others: RedisServers,
         rules: Rules,
         clock: Clock,
         metrics: Metrics,
@@ -247,67 +265,71 @@ impl Store {
         }
     }
 
-    /// Makes a ticket and lets it take part. Doing so again changes nothing.
+    /// Creates a ticket and adds it to matchmaking. Repeating the call changes nothing.
     pub async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
         each!(self, store => store.create(ticket).await)
     }
 
-    /// Gives a player a ticket in a queue: the one that is there, or a new one. Doing so again finds what was made.
-    pub async fn join(&self, claim: &Claim) -> Result<Claimed, Error> {
-        each!(self, store => store.join(claim).await)
+    /// Returns the player's ticket in a queue, or creates it. Repeating the call returns the ticket created before.
+    pub async fn join(&self, request: &NewPlayerTicket) -> Result<JoinOutcome, Error> {
+        each!(self, store => store.join(request).await)
     }
 
-    /// The tickets of a player: those that wait, and those that were assigned and can still be read.
-    pub async fn of_player(&self, user: Uuid) -> Result<Vec<(TicketId, Found)>, Error> {
-        each!(self, store => store.of_player(user).await)
+    /// Returns the tickets of a player that wait, or that were assigned and can still be read.
+    pub async fn player_tickets(&self, user: Uuid) -> Result<Vec<(TicketId, StoredTicket)>, Error> {
+        each!(self, store => store.player_tickets(user).await)
     }
 
-    /// Says that these players have a stream open, or had one until this moment.
-    pub async fn present(&self, users: &[Uuid], gone_after: &GoneAfter) -> Result<(), Error> {
-        each!(self, store => store.present(users, gone_after).await)
+    /// Records that these players have a stream open, or had one until now.
+    pub async fn mark_present(
+        &self,
+        users: &[Uuid],
+        absence_timeouts: &AbsenceTimeouts,
+    ) -> Result<(), Error> {
+        each!(self, store => store.mark_present(users, absence_timeouts).await)
     }
 
-    /// Cancels the tickets of players who have been gone for too long. Returns how many.
-    pub async fn sweep(&self) -> Result<usize, Error> {
-        each!(self, store => store.sweep().await)
+    /// Cancels the tickets of players who have been absent for too long. Returns how many.
+    pub async fn cancel_overdue(&self) -> Result<usize, Error> {
+        each!(self, store => store.cancel_overdue().await)
     }
 
-    /// Reads a ticket for a player. Does not repair.
-    pub async fn find(&self, id: &TicketId) -> Result<Found, Error> {
+    /// Reads a ticket for a player. Does not repair lost tickets.
+    pub async fn find(&self, id: &TicketId) -> Result<StoredTicket, Error> {
         each!(self, store => store.find(id).await)
     }
 
-    /// What there is to tell the watchers of these tickets, in their order.
-    pub async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
-        each!(self, store => store.look(ids).await)
+    /// Returns the state of each of these tickets, in their order, for their watchers.
+    pub async fn watch_states(&self, ids: &[TicketId]) -> Result<Vec<WatchState>, Error> {
+        each!(self, store => store.watch_states(ids).await)
     }
 
-    /// Takes a ticket back.
-    pub async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
+    /// Cancels a ticket.
+    pub async fn delete(&self, id: &TicketId) -> Result<DeleteOutcome, Error> {
         each!(self, store => store.delete(id).await)
     }
 
-    /// Takes a ticket out of matchmaking; it can still be read.
+    /// Removes a ticket from matchmaking. It can still be read.
     pub async fn deindex(&self, id: &TicketId) -> Result<(), Error> {
         each!(self, store => store.deindex(id).await)
     }
 
-    /// Hands out the oldest active tickets and marks them as pending. If there are fewer than the limit, the engine is idle
-    /// from this moment: the next ticket that is made wakes it.
-    pub async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<Fetched, Error> {
+    /// Marks the oldest active tickets as pending and returns them. If there are fewer than `limit`, the engine counts
+    /// as idle from now on, and the next ticket created wakes it.
+    pub async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<FetchedTickets, Error> {
         each!(self, store => store.fetch(engine, limit).await)
     }
 
-    /// Reads tickets for matching. Those whose data is gone are taken out of matchmaking: the repair.
+    /// Reads tickets for matching. Removes tickets whose data is gone from matchmaking (the repair).
     pub async fn read(&self, ids: &[TicketId]) -> Result<Vec<Arc<Ticket>>, Error> {
         let data = each!(self, store => store.read(ids).await)?;
         let mut tickets = Vec::with_capacity(ids.len());
         let mut unreadable = Vec::new();
         for (id, data) in ids.iter().zip(data) {
-            match data.map(|data| wire::ticket(id.clone(), &data)) {
+            match data.map(|data| wire::decode_ticket(id.clone(), &data)) {
                 Some(Ok(ticket)) => tickets.push(Arc::new(ticket)),
                 Some(Err(error)) => {
-                    tracing::error!(ticket = %id, %error, "taken out of matchmaking");
+                    tracing::error!(ticket = %id, %error, "Removed an unreadable ticket from matchmaking");
                     unreadable.push(id.clone());
                 }
                 None => {}
@@ -327,23 +349,28 @@ impl Store {
         each!(self, store => store.release(ids).await)
     }
 
-    /// Writes matches: for each its assignments, the end of its tickets' part in matchmaking, and its place in an entry. Nobody is
-    /// notified: that is [`notify`](Self::notify)'s. In process, nobody sees the assignments before.
-    pub async fn assign(&self, groups: &[Group]) -> Result<Assigned, Error> {
+    /// Assigns matches. Writes the assignments of each match, removes its tickets from matchmaking, and adds it to a
+    /// batch. Notifies no player: [`notify`](Self::notify) does that. The in-memory store hides the assignments until
+    /// then.
+    pub async fn assign(&self, groups: &[AssignmentGroup]) -> Result<AssignResult, Error> {
         each!(self, store => store.assign(groups).await)
     }
 
-    /// Pushes matches to their watchers, and keeps or removes their entries. The watchers of an entry that is gone are not notified
-    /// again. Returns the entries that were to be removed and are gone: an entry stays whose assignments could not be copied to the
-    /// server that they are read at.
-    pub async fn notify<'a>(&self, entries: &'a [Entry], then: Then) -> Result<Vec<&'a Entry>, Error> {
-        if entries.is_empty() {
+    /// Publishes matches to their watchers, then keeps or removes their batches. Does not notify the watchers of a
+    /// batch that is gone. Returns the batches that were to be removed and are gone. A batch stays if its assignments
+    /// could not be copied to the server that they are read from.
+    pub async fn notify<'a>(
+        &self,
+        batches: &'a [UnrecordedBatch],
+        after: AfterNotify,
+    ) -> Result<Vec<&'a UnrecordedBatch>, Error> {
+        if batches.is_empty() {
             return Ok(Vec::new());
         }
-        each!(self, store => store.notify(entries, then).await)
+        each!(self, store => store.notify(batches, after).await)
     }
 
-    /// Marks matches as abandoned: from now on [`assign`](Self::assign) refuses them. The mark outlives their tickets.
+    /// Marks matches as abandoned, so that [`assign`](Self::assign) refuses them. The mark outlives their tickets.
     pub async fn mark_abandoned(&self, ids: &[MatchId]) -> Result<(), Error> {
         if ids.is_empty() {
             return Ok(());
@@ -351,79 +378,85 @@ impl Store {
         each!(self, store => store.mark_abandoned(ids).await)
     }
 
-    /// Returns the matches that were made and are not recorded yet.
+    /// Returns the ids of assigned matches that are not recorded yet.
     pub async fn unrecorded_matches(&self) -> Result<HashSet<MatchId>, Error> {
-        let entries = each!(self, store => store.unrecorded_matches().await)?;
-        let ids = |made: &Bytes| -> Vec<MatchId> {
-            let matches = wire::matches_made(made).unwrap_or_default();
-            matches.iter().filter_map(|made| made.match_id.parse().ok()).collect()
+        let batches = each!(self, store => store.unrecorded_matches().await)?;
+        let ids = |matches: &Bytes| -> Vec<MatchId> {
+            let matches = wire::decode_matches(matches).unwrap_or_default();
+            matches.iter().filter_map(|match_| match_.match_id.parse().ok()).collect()
         };
-        Ok(entries.iter().flat_map(ids).collect())
+        Ok(batches.iter().flat_map(ids).collect())
     }
 
-    /// What happens from now on, to be told to watchers. The stream ends when the store is lost.
-    pub async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {
-        each!(self, store => store.pushes().await)
+    /// Subscribes to changes of tickets. The stream ends when the connection to the store is lost.
+    pub async fn ticket_events(&self) -> Result<BoxStream<'static, TicketEvent>, Error> {
+        each!(self, store => store.ticket_events().await)
     }
 
-    /// Passes wake-ups on until the store is lost.
+    /// Notifies `wake` when tickets are created. Returns when the connection to the store is lost.
     pub async fn listen_for_wakes(&self, engine: &EngineName, wake: &Notify) -> Result<(), Error> {
         each!(self, store => store.listen_for_wakes(engine, wake).await)
     }
 
-    /// Returns up to `max` entries of a part that are older than this, the oldest first. While one consumer has some, others get none
-    /// for [`RECOVERY_LEASE`].
-    pub async fn take_unrecorded(
+    /// Claims up to `max` batches in `range` that are older than `older_than`, the oldest first. While one consumer
+    /// holds the lease, others get none for [`RECOVERY_LEASE`].
+    pub async fn claim_unrecorded(
         &self,
         consumer: &str,
         max: usize,
         older_than: Duration,
-        part: Part<'_>,
-    ) -> Result<Vec<Entry>, Error> {
-        each!(self, store => store.take_unrecorded(consumer, max, older_than, part).await)
+        range: BatchRange<'_>,
+    ) -> Result<Vec<UnrecordedBatch>, Error> {
+        each!(self, store => store.claim_unrecorded(consumer, max, older_than, range).await)
     }
 
-    /// How many entries there are, and about how many bytes they take. Those that wait only for their assignments to be copied count,
-    /// too.
-    pub async fn unrecorded(&self) -> Result<(u64, u64), Error> {
-        each!(self, store => store.unrecorded().await)
+    /// Returns the number of batches and their approximate size in bytes. Batches that only wait for their assignments
+    /// to be copied count too.
+    pub async fn unrecorded_size(&self) -> Result<(u64, u64), Error> {
+        each!(self, store => store.unrecorded_size().await)
     }
 
-    /// Whether entries take so much room that no tickets are handed out.
+    /// Returns whether unrecorded batches take so much memory that no tickets are handed out.
     pub async fn is_held_back(&self) -> Result<bool, Error> {
-        let (_, bytes) = self.unrecorded().await?;
+        let (_, bytes) = self.unrecorded_size().await?;
         let rules = each!(self, store => store.rules());
         Ok(bytes >= rules.max_unrecorded)
     }
 
-    /// Whether the tickets are part of this process, and end with it.
+    /// Returns whether the tickets live in this process and end with it.
     pub const fn is_embedded(&self) -> bool {
         matches!(self, Self::Memory(_))
     }
 
-    /// The oldest tickets that take part, and how many there are in all.
+    /// Returns the oldest tickets in matchmaking, and how many there are in all.
     pub async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {
         each!(self, store => store.list(limit).await)
     }
 
-    /// Remembers, or forgets, that the assigner of this profile failed this engine. What is old is forgotten by itself.
-    pub async fn report_assigner(
+    /// Counts the tickets in matchmaking by their time of creation, and returns the oldest ones. `bounds` are microseconds since the Unix
+    /// epoch, in ascending order; the cost does not depend on how many tickets wait.
+    pub async fn waiting_times(&self, bounds: &[i64], oldest: usize) -> Result<WaitingTimes, Error> {
+        each!(self, store => store.waiting_times(bounds, oldest).await)
+    }
+
+    /// Records or clears the failure of this profile's assigner, as seen by this engine. Old failures expire.
+    pub async fn set_assigner_failure(
         &self,
         engine: &EngineName,
         profile: &str,
         failure: Option<&AssignerFailure>,
     ) -> Result<(), Error> {
-        each!(self, store => store.report_assigner(engine, profile, failure).await)
+        each!(self, store => store.set_assigner_failure(engine, profile, failure).await)
     }
 
-    /// The assigners that failed when an engine asked them last, the latest failure first.
+    /// Returns the assigners whose last call failed, the latest failure first.
     pub async fn assigner_failures(&self) -> Result<Vec<AssignerFailure>, Error> {
         let mut failures = each!(self, store => store.assigner_failures().await)?;
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.failed_at));
         Ok(failures)
     }
 
-    pub async fn status(&self, id: &TicketId) -> Result<Status, Error> {
+    pub async fn status(&self, id: &TicketId) -> Result<TicketStatus, Error> {
         each!(self, store => store.status(id).await)
     }
 }

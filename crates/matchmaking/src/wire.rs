@@ -1,4 +1,4 @@
-//! Between the wire's types and ours.
+//! Conversions between the wire types and the model.
 
 use std::collections::BTreeSet;
 use std::sync::Once;
@@ -13,23 +13,23 @@ use proto::{openmatch, playhouse};
 use crate::model::{Any, Assignment, Match, Moment, SearchFields, Ticket, TicketId};
 use crate::players::USER_FIELD;
 
-/// The entry of `persistent_field` that says how long a ticket may wait.
+/// The key in `persistent_field` with the lifetime of a ticket.
 pub(crate) const TTL: &str = "ttl";
 const STRING: &str = "type.googleapis.com/google.protobuf.StringValue";
 const VALUE: &str = "type.googleapis.com/google.protobuf.Value";
 const INT64: &str = "type.googleapis.com/google.protobuf.Int64Value";
 
-/// What is stored is not a ticket.
+/// The stored data is not a ticket.
 #[derive(Debug, thiserror::Error)]
-#[error("the data of ticket {0} cannot be read")]
-pub(crate) struct Unreadable(pub(crate) TicketId);
+#[error("the data of ticket {0} is unreadable")]
+pub(crate) struct UnreadableTicket(pub(crate) TicketId);
 
-/// Reads what is stored under a ticket's id. The id is the key's: it is what all other keys know the ticket by.
-pub(crate) fn ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreadable> {
-    let Ok(mut wire) = openmatch::Ticket::decode_from_slice(data) else { return Err(Unreadable(id)) };
-    let created = wire.create_time.as_option().map(moment).unwrap_or_default();
-    let ttl = wire.persistent_field.get(TTL).and_then(duration);
-    let user = user(&wire);
+/// Decodes a stored ticket. Its id is that of the key, by which all other keys refer to the ticket.
+pub(crate) fn decode_ticket(id: TicketId, data: &[u8]) -> Result<Ticket, UnreadableTicket> {
+    let Ok(mut wire) = openmatch::Ticket::decode_from_slice(data) else { return Err(UnreadableTicket(id)) };
+    let created = wire.create_time.as_option().map(moment_from_timestamp).unwrap_or_default();
+    let ttl = wire.persistent_field.get(TTL).and_then(duration_from_any);
+    let user = ticket_owner(&wire);
     let fields = wire.search_fields.take().map(|fields| SearchFields {
         doubles: fields.double_args.into_iter().collect(),
         strings: fields.string_args.into_iter().collect(),
@@ -41,13 +41,13 @@ pub(crate) fn ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreadable> {
         user,
         expires: ttl.map(|ttl| Moment::from_nanos(created.nanos().saturating_add(nanos(ttl)))),
         fields: fields.unwrap_or_default(),
-        extensions: wire.extensions.drain().map(|(name, any)| (name, any_from(any))).collect(),
+        extensions: wire.extensions.drain().map(|(name, any)| (name, any_from_wire(any))).collect(),
     })
 }
 
-/// Whose a ticket is. What another client has put there, and is no id of a user, is nobody.
-pub(crate) fn user(ticket: &openmatch::Ticket) -> Option<Uuid> {
-    ticket.persistent_field.get(USER_FIELD).and_then(text)?.parse().ok()
+/// Returns the player of a ticket. Returns `None` if a client stored something that is no user id.
+pub(crate) fn ticket_owner(ticket: &openmatch::Ticket) -> Option<Uuid> {
+    ticket.persistent_field.get(USER_FIELD).and_then(text_from_any)?.parse().ok()
 }
 
 pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
@@ -59,43 +59,47 @@ pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
     }
 }
 
-/// Whether this is a ticket of that id, and not a key of another program that looks like one of ours.
+/// Returns whether the data is the ticket with this id, and not another program's data under a similar key.
 pub(crate) fn is_ticket(id: &TicketId, data: &[u8]) -> bool {
     openmatch::Ticket::decode_from_slice(data).is_ok_and(|ticket| ticket.id == id.as_str())
 }
 
-/// What all players of a match are given.
+/// Returns the assignment shared by all players of a match.
 pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignment {
     openmatch::Assignment {
         connection: assignment.connection.clone(),
-        extensions: assignment.extensions.iter().map(|(name, any)| (name.clone(), any_to(any))).collect(),
+        extensions: assignment
+            .extensions
+            .iter()
+            .map(|(name, any)| (name.clone(), any_to_wire(any)))
+            .collect(),
         ..Default::default()
     }
 }
 
-/// What the player of this ticket is given.
+/// Returns the assignment of this ticket's player.
 pub(crate) fn assignment_of_ticket(assignment: &Assignment, id: &TicketId) -> openmatch::Assignment {
     let mut wire = assignment_to_wire(assignment);
     let own = assignment.of_ticket.get(id).into_iter().flatten();
-    wire.extensions.extend(own.map(|(name, any)| (name.clone(), any_to(any))));
+    wire.extensions.extend(own.map(|(name, any)| (name.clone(), any_to_wire(any))));
     wire
 }
 
-/// A match that is about to be written: as bytes that can be joined with those of others.
-pub(crate) fn made(
-    made: &Match,
+/// Encodes a match to be assigned, as bytes that can be concatenated with other matches.
+pub(crate) fn encode_match(
+    match_: &Match,
     assignment: openmatch::Assignment,
     ticket_assignments: Vec<openmatch::Assignment>,
     is_allocated: bool,
     at: base::Timestamp,
     traceparent: &str,
 ) -> Bytes {
-    let users: BTreeSet<Uuid> = made.tickets.iter().filter_map(|ticket| ticket.user).collect();
-    let made = playhouse::MatchMade {
-        match_id: made.id.to_string(),
-        match_profile: made.profile.to_string(),
-        match_function: made.function.to_string(),
-        ticket_ids: made.tickets.iter().map(|ticket| ticket.id.to_string()).collect(),
+    let users: BTreeSet<Uuid> = match_.tickets.iter().filter_map(|ticket| ticket.user).collect();
+    let match_ = playhouse::MatchMade {
+        match_id: match_.id.to_string(),
+        match_profile: match_.profile.to_string(),
+        match_function: match_.function.to_string(),
+        ticket_ids: match_.tickets.iter().map(|ticket| ticket.id.to_string()).collect(),
         assignment: MessageField::some(assignment),
         ticket_assignments,
         made_at: at.as_millis(),
@@ -104,15 +108,15 @@ pub(crate) fn made(
         is_allocated,
         ..Default::default()
     };
-    playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes()
+    playhouse::MatchesMade { matches: vec![match_], ..Default::default() }.encode_to_bytes()
 }
 
-/// Reads matches that were joined end to end.
-pub(crate) fn matches_made(data: &[u8]) -> Option<Vec<playhouse::MatchMade>> {
-    playhouse::MatchesMade::decode_from_slice(data).ok().map(|made| made.matches)
+/// Decodes concatenated matches.
+pub(crate) fn decode_matches(data: &[u8]) -> Option<Vec<playhouse::MatchMade>> {
+    playhouse::MatchesMade::decode_from_slice(data).ok().map(|encoded| encoded.matches)
 }
 
-pub(crate) fn moment(time: &wkt::Timestamp) -> Moment {
+pub(crate) fn moment_from_timestamp(time: &wkt::Timestamp) -> Moment {
     Moment::from_nanos(time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanos.into()))
 }
 
@@ -125,13 +129,13 @@ pub(crate) fn timestamp(moment: Moment) -> wkt::Timestamp {
     }
 }
 
-/// A length of time as tickets carry it.
+/// Encodes a duration as tickets carry it.
 pub(crate) fn duration_to_any(length: Duration) -> wkt::Any {
     let value = wkt::Int64Value { value: nanos(length), ..Default::default() }.encode_to_bytes();
-    any_to(&Any { type_url: INT64.to_owned(), value })
+    any_to_wire(&Any { type_url: INT64.to_owned(), value })
 }
 
-pub(crate) fn duration(any: &wkt::Any) -> Option<Duration> {
+pub(crate) fn duration_from_any(any: &wkt::Any) -> Option<Duration> {
     let is_number = any.type_url.rsplit('/').next() == INT64.rsplit('/').next();
     let number = is_number.then(|| wkt::Int64Value::decode_from_slice(&any.value).ok())??;
     number.value.try_into().ok().map(Duration::from_nanos)
@@ -139,10 +143,10 @@ pub(crate) fn duration(any: &wkt::Any) -> Option<Duration> {
 
 pub(crate) fn text_to_any(text: &str) -> wkt::Any {
     let value = wkt::StringValue { value: text.to_owned(), ..Default::default() }.encode_to_bytes();
-    any_to(&Any { type_url: STRING.to_owned(), value })
+    any_to_wire(&Any { type_url: STRING.to_owned(), value })
 }
 
-pub(crate) fn text(any: &wkt::Any) -> Option<String> {
+pub(crate) fn text_from_any(any: &wkt::Any) -> Option<String> {
     let is_text = any.type_url.rsplit('/').next() == STRING.rsplit('/').next();
     is_text.then(|| wkt::StringValue::decode_from_slice(&any.value).ok())?.map(|text| text.value)
 }
@@ -151,37 +155,38 @@ fn nanos(length: Duration) -> i64 {
     length.as_nanos().try_into().unwrap_or(i64::MAX)
 }
 
-fn any_from(any: wkt::Any) -> Any {
+fn any_from_wire(any: wkt::Any) -> Any {
     Any { type_url: any.type_url, value: any.value }
 }
 
-fn any_to(any: &Any) -> wkt::Any {
+fn any_to_wire(any: &Any) -> wkt::Any {
     wkt::Any { type_url: any.type_url.clone(), value: any.value.clone(), ..Default::default() }
 }
 
-/// The tickets of a match that was made, each with what its player is given.
-pub(crate) fn assignments(
-    made: &playhouse::MatchMade,
+/// Returns the tickets of an assigned match, each with its assignment.
+pub(crate) fn ticket_assignments(
+    match_: &playhouse::MatchMade,
 ) -> impl Iterator<Item = (&str, &openmatch::Assignment)> {
-    let own = made.ticket_assignments.iter().map(Some).chain(std::iter::repeat(None));
-    let each = made.ticket_ids.iter().zip(own);
-    each.filter_map(|(id, own)| Some((id.as_str(), own.or(made.assignment.as_option())?)))
+    let own = match_.ticket_assignments.iter().map(Some).chain(std::iter::repeat(None));
+    let each = match_.ticket_ids.iter().zip(own);
+    each.filter_map(|(id, own)| Some((id.as_str(), own.or(match_.assignment.as_option())?)))
 }
 
-/// Reads a value of an assigner's answer: a text becomes a `StringValue`, an object with `@type` the message that it names, anything
-/// else a `google.protobuf.Value`.
+/// Converts a value of an assigner's response. A string becomes a `StringValue`, an object with `@type` becomes the
+/// message it names, anything else a `google.protobuf.Value`.
 pub(crate) fn any_from_json(value: &serde_json::Value) -> Option<Any> {
     if let serde_json::Value::String(text) = value {
-        return Some(any_from(text_to_any(text)));
+        return Some(any_from_wire(text_to_any(text)));
     }
     if value.get("@type").is_some() {
-        return serde_json::from_value(value.clone()).ok().map(any_from);
+        return serde_json::from_value(value.clone()).ok().map(any_from_wire);
     }
     let value: wkt::Value = serde_json::from_value(value.clone()).ok()?;
     Some(Any { type_url: VALUE.to_owned(), value: value.encode_to_bytes() })
 }
 
-/// Lets JSON name the type of an `Any`. Without it the value of one is written in base64, and an object with `@type` cannot be read.
+/// Registers the types that an `Any` may have in JSON. Without it an `Any` is written in base64, and an object with
+/// `@type` cannot be read.
 pub(crate) fn register_types() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -209,8 +214,8 @@ mod tests {
         }
     }
 
-    /// Reads a message, writes it again, and reads what was written.
-    fn is_read<M: Message + PartialEq + std::fmt::Debug>(input: &[u8]) -> bool {
+    /// Decodes a message, encodes it, and decodes it again.
+    fn round_trips<M: Message + PartialEq + std::fmt::Debug>(input: &[u8]) -> bool {
         let Ok(message) = M::decode_from_slice(input) else { return false };
         let written = message.encode_to_vec();
         let again = M::decode_from_slice(&written).map(|again| again.encode_to_vec().len());
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_breaks_its_reading() {
+    fn decoding_a_message_never_panics() {
         let ticket = sample();
         let request = openmatch::CreateTicketRequest {
             ticket: MessageField::some(ticket.clone()),
@@ -229,19 +234,19 @@ mod tests {
             [ticket.encode_to_vec(), request.encode_to_vec(), vec![0x0a, 0x02, b'i', b'd', 0x1a, 0x00]];
         testkit::fuzz("open-match-messages", &samples, |input| {
             let read = [
-                is_read::<openmatch::CreateTicketRequest>(input),
-                is_read::<openmatch::Ticket>(input),
-                is_read::<openmatch::WatchAssignmentsRequest>(input),
-                is_read::<openmatch::WatchAssignmentsResponse>(input),
-                is_read::<openmatch::Assignment>(input),
+                round_trips::<openmatch::CreateTicketRequest>(input),
+                round_trips::<openmatch::Ticket>(input),
+                round_trips::<openmatch::WatchAssignmentsRequest>(input),
+                round_trips::<openmatch::WatchAssignmentsResponse>(input),
+                round_trips::<openmatch::Assignment>(input),
             ];
-            let _ = super::ticket(TicketId::generate(Moment::default()), input);
+            let _ = super::decode_ticket(TicketId::generate(Moment::default()), input);
             read.contains(&true)
         });
     }
 
     #[test]
-    fn no_json_breaks_the_reading_of_messages() {
+    fn decoding_json_never_panics() {
         let samples = [
             r#"{"ticket":{"searchFields":{"doubleArgs":{"mmr":1500.5,"x":"NaN"},"stringArgs":{"mode":"duel"},"tags":["a"]}}}"#,
             r#"{"ticket":{"create_time":"2026-03-01T12:00:00.120Z","extensions":{"e":{"@type":"type.googleapis.com/google.protobuf.StringValue","value":"v"}}}}"#,
@@ -251,7 +256,7 @@ mod tests {
             let Ok(request) = serde_json::from_slice::<openmatch::CreateTicketRequest>(input) else {
                 return false;
             };
-            // A message that was accepted can be answered with.
+            // An accepted message can be encoded as a response.
             let _ = serde_json::to_value(&request);
             let _ = request.encode_to_vec();
             true

@@ -1,4 +1,4 @@
-//! The wiring of matchmaking: the parts of it that a process plays.
+//! The wiring of matchmaking: the parts that run in a process, by role.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +11,26 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use outbox::Outbox;
 use redis_store::{Redis, RedisUrl, Trial};
+use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, Loop, Need, OpenError, Opened, OperatorRoute, Provided, Role, Service, Settings,
-    Standing, StandingError,
+    Context, Dependency, Loop, Need, OpenError, OperatorRoute, Provided, Role, Screen, Service, ServiceParts,
+    ServiceStatus, Settings, StatusError,
 };
 
-use crate::allocation::{self, GiveBack, Sweeper};
-use crate::standing::standing;
-use crate::store::{Redises, TRIALS};
+use crate::allocation::{self, GiveBackWorker, Sweeper};
+use crate::status::status;
+use crate::store::{RedisServers, TRIALS};
 use crate::{
-    Allocations, Config, Engine, Frontend, MIGRATIONS, Metrics, Operator, Players, Recorder, Store, events,
-    operator,
+    Allocations, Config, Engine, Frontend, MIGRATIONS, MatchmakingAdmin, MatchmakingConsole, Metrics,
+    Players, Recorder, Store, admin, console, events,
 };
 
-/// The longest downtime of loops that players wait for, however long Redis was away.
+/// The longest downtime of loops that players wait for, however long Redis was unreachable.
 const LONGEST_DOWNTIME: Duration = Duration::from_millis(500);
 
 const ENGINE: &str = "matchmaking-engine";
 
-/// Matchmaking as a service. Provides [`Operator`], [`Allocations`] and, with the role `gateway`, [`Players`].
+/// Matchmaking as a service. Provides [`MatchmakingAdmin`], [`MatchmakingConsole`], [`Allocations`] and, with the role `gateway`, [`Players`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -47,7 +48,30 @@ impl Service for Wiring {
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        operator::operator_routes().into_iter().chain(allocation::operator_routes()).collect()
+        admin::operator_routes().into_iter().chain(allocation::operator_routes()).collect()
+    }
+
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        console::figures()
+    }
+
+    fn steps<'a>(
+        &'a self,
+        provided: &'a Provided,
+        subject: &'a Subject,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async move {
+            match provided.find::<MatchmakingConsole>() {
+                Some(matchmaking) => console::steps(&matchmaking, subject, limit).await,
+                None => Ok(Vec::new()),
+            }
+        }
+        .boxed()
     }
 
     fn scripts(&self) -> Vec<Trial> {
@@ -60,7 +84,7 @@ impl Service for Wiring {
             Need::essential(
                 Role::MatchmakingFrontend,
                 Dependency::Redis,
-                "Tickets cannot be made, read or watched: every call is answered with UNAVAILABLE.",
+                "Tickets cannot be created, read or watched: every call fails with UNAVAILABLE.",
             ),
             Need::essential(
                 Role::MatchmakingEngine,
@@ -70,7 +94,7 @@ impl Service for Wiring {
             Need::degrades(
                 Role::MatchmakingEngine,
                 Dependency::Sql,
-                "Matches are made and players notified until matchmaking.max_unrecorded is reached, and recorded later; webhook \
+                "Matches are made and players notified until matchmaking.max_unrecorded is reached, and recorded later. Webhook \
                  assigners are not called.",
             ),
         ]
@@ -84,26 +108,26 @@ impl Service for Wiring {
         settings.put(settings.get::<Config>().clone().or_demo());
     }
 
-    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+    fn status<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<ServiceStatus, StatusError>> {
         async move {
-            match (provided.find::<Operator>(), provided.find::<Allocations>()) {
-                (Some(operator), Some(allocations)) => standing(&operator, &allocations).await,
-                _ => Ok(Standing::default()),
+            match (provided.find::<MatchmakingAdmin>(), provided.find::<Allocations>()) {
+                (Some(admin), Some(allocations)) => status(&admin, &allocations).await,
+                _ => Ok(ServiceStatus::default()),
             }
         }
         .boxed()
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         open(context).boxed_local()
     }
 }
 
-async fn open(context: &Context) -> Result<Opened, OpenError> {
+async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let (config, clock, roles) = (context.settings.get::<Config>(), &context.clock, &context.settings.roles);
     let (db, outbox) = (&context.stores.db, context.get::<Outbox>()?);
     let metrics = context.metrics.register(Metrics::new);
-    let redises = Redises {
+    let redises = RedisServers {
         assignments: open_redis(context, "matchmaking.assignments_url", &config.assignments_url).await?,
         replica: open_redis(context, "matchmaking.replica_url", &config.replica_url).await?,
     };
@@ -113,17 +137,19 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     let assigners = config.assigners(clock).map_err(unusable)?;
     let profiles = config.profiles(&assigners).map_err(unusable)?;
     let fetched = config.engine.fetch_limit;
-    let operator = Operator::new(store.clone(), profiles.clone(), fetched, clock.clone());
-    // A program that embeds matchmaking may do without.
-    context.provide(match context.provided.find::<Fleet>() {
-        Some(fleet) => operator.with_fleet(fleet),
-        None => operator,
-    })?;
+    let admin = MatchmakingAdmin::new(store.clone(), profiles.clone(), fetched, clock.clone());
+    // A program that embeds matchmaking may have no fleet.
+    let admin = match context.provided.find::<Fleet>() {
+        Some(fleet) => admin.with_fleet(fleet),
+        None => admin,
+    };
+    context.provide(admin.clone())?;
     let queue = config.abandoned.clone();
     let allocations = Allocations::new(db.clone(), outbox.clone(), queue, clock.clone(), metrics.clone());
     context.provide(allocations.clone())?;
+    context.provide(MatchmakingConsole::new(admin, allocations.clone(), outbox.clone()))?;
 
-    let mut opened = Opened::default();
+    let mut opened = ServiceParts::default();
     // Players of the gateway watch their tickets too.
     if roles.contains(Role::MatchmakingFrontend) || roles.contains(Role::Gateway) {
         let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
@@ -135,7 +161,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
             let presence = Loop::new("matchmaking-presence", players, |players, drain| async move {
                 players.run(drain).await
             });
-            opened.loops.push(presence.down_at_most(LONGEST_DOWNTIME));
+            opened.loops.push(presence.with_max_downtime(LONGEST_DOWNTIME));
         }
         let pushes =
             Loop::new(
@@ -143,20 +169,20 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
                 frontend,
                 |frontend, drain| async move { frontend.run(drain).await },
             );
-        opened.loops.push(pushes.down_at_most(LONGEST_DOWNTIME));
+        opened.loops.push(pushes.with_max_downtime(LONGEST_DOWNTIME));
     }
     if !roles.contains(Role::MatchmakingEngine) {
         return Ok(opened);
     }
     if profiles.is_empty() {
         tracing::warn!(
-            "no matches are made: name at least one [matchmaking.profiles.NAME] in the configuration"
+            "No matches are made: add at least one [matchmaking.profiles.NAME] to the configuration"
         );
     }
     if assigners.values().any(|assigner| assigner.allocator().is_some()) {
         let sweeper = Sweeper::new(allocations.clone(), store.clone(), config.abandon_after);
         let assigners = assigners.into_values();
-        let calls = GiveBack::new(context.process, &allocations, assigners, config.abandon_after);
+        let calls = GiveBackWorker::new(context.process, &allocations, assigners, config.abandon_after);
         opened.loops.extend(give_back_loops(sweeper, Arc::new(calls)));
     }
     let (process, settings) = (context.process, config.engine.clone());
@@ -175,11 +201,11 @@ async fn open_redis(
     let Some(url) = url.as_ref().and_then(RedisUrl::server) else { return Ok(None) };
     let timeout = context.settings.stores.redis_store.timeout;
     let open = async || Redis::open(url.as_str(), timeout).await;
-    context.reach.open(name, &context.readiness.part(name), open).await.map(Some)
+    context.connector.open(name, &context.readiness.part(name), open).await.map(Some)
 }
 
-/// The loops that give back the servers of matches that were not made.
-fn give_back_loops(sweeper: Sweeper, calls: Arc<GiveBack>) -> [Loop; 3] {
+/// Returns the loops that give back the servers of matches that were not made.
+fn give_back_loops(sweeper: Sweeper, calls: Arc<GiveBackWorker>) -> [Loop; 3] {
     let sweep =
         Loop::new("matchmaking-sweeper", sweeper, |sweeper, drain| async move { sweeper.run(drain).await });
     let call =
@@ -188,18 +214,18 @@ fn give_back_loops(sweeper: Sweeper, calls: Arc<GiveBack>) -> [Loop; 3] {
             calls.clone(),
             |calls, drain| async move { calls.run(drain).await },
         );
-    let keep =
+    let clean =
         Loop::new(
-            "matchmaking-abandoned-keeper",
+            "matchmaking-abandoned-cleaner",
             calls,
-            |calls, drain| async move { calls.keep(drain).await },
+            |calls, drain| async move { calls.clean(drain).await },
         );
-    // The relay publishes the events of the matches that it gives back.
-    let sweep = sweep.down_at_most(LONGEST_DOWNTIME).stops_before(outbox::RELAY);
-    [sweep, call.down_at_most(LONGEST_DOWNTIME), keep]
+    // The relay must still publish the events of the matches that this loop gives back.
+    let sweep = sweep.with_max_downtime(LONGEST_DOWNTIME).stops_before(outbox::RELAY);
+    [sweep, call.with_max_downtime(LONGEST_DOWNTIME), clean]
 }
 
-/// The loops that make and record matches.
+/// Returns the loops that make and record matches.
 fn engine_loops(engine: Engine, recorder: Recorder) -> Vec<Loop> {
     let record =
         Loop::new(
@@ -207,8 +233,8 @@ fn engine_loops(engine: Engine, recorder: Recorder) -> Vec<Loop> {
             recorder,
             |recorder, drain| async move { recorder.run(drain).await },
         );
-    // It records what engines leave, and the relay publishes what it records.
-    let record = record.down_at_most(LONGEST_DOWNTIME).stops_after(ENGINE).stops_before(outbox::RELAY);
+    // Stops after the engine to record its last matches, and before the relay that publishes them.
+    let record = record.with_max_downtime(LONGEST_DOWNTIME).stops_after(ENGINE).stops_before(outbox::RELAY);
     if !engine.has_profiles() {
         return vec![record];
     }
@@ -219,5 +245,5 @@ fn engine_loops(engine: Engine, recorder: Recorder) -> Vec<Loop> {
             |engine, drain| async move { engine.listen(drain).await },
         );
     let engine = Loop::new(ENGINE, engine, |engine, drain| async move { engine.run(drain).await });
-    vec![record, wakes.down_at_most(LONGEST_DOWNTIME), engine]
+    vec![record, wakes.with_max_downtime(LONGEST_DOWNTIME), engine]
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::config::{Reader, Rejected, Section, Setting, Value};
+use ::config::{InvalidValue, Reader, Section, Setting, Value};
 
 use crate::model::Channel;
 use crate::template::TextTemplate;
@@ -13,16 +13,17 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Settings of notifications.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Of texts, where a player's own is not there.
+    /// The default language: used where a notification has no text in a player's language.
     pub language: Language,
-    /// How many events are taken in with one transaction.
+    /// How many events one transaction takes in.
     pub batch: u32,
-    /// After how many deliveries an event that cannot be taken in is a dead letter.
+    /// After how many deliveries by the bus an event that was never taken in becomes a dead letter.
     pub max_attempts: u32,
-    /// How long a notification is kept, and one that was read.
+    /// How long a notification is kept.
     pub retention: Duration,
+    /// How long a notification is kept after it was read.
     pub read_retention: Duration,
-    /// How long events are remembered, so that none is told twice.
+    /// How long event ids are kept, so that no event notifies twice.
     pub dedupe_retention: Duration,
     /// How long dead letters are kept.
     pub dead_retention: Duration,
@@ -32,25 +33,25 @@ pub struct Config {
     pub webhooks: BTreeMap<String, webhook::Config>,
 }
 
-/// What becomes of an event, or of what a service asks to be told.
+/// A template: the texts and channels of an event, or of requests of services.
 #[derive(Clone, Debug)]
 pub struct TemplateConfig {
-    /// The kind of event that it tells of. Without one it is for services, by its name.
+    /// The event type. A template without one is for services, which refer to it by name.
     pub event: Option<String>,
-    /// Fields of the data, where we do not know them ourselves.
+    /// Fields of the data that texts may use. Those of Playhouse's own events are known.
     pub fields: Vec<String>,
     pub channels: Vec<Channel>,
     pub expires_after: Option<Duration>,
-    /// Whether nothing is told at all.
+    /// Whether the event creates no notifications.
     pub off: bool,
     pub texts: BTreeMap<String, TextConfig>,
 }
 
-/// The texts in one language.
+/// The texts in one language. A text that is missing is taken from the default language.
 #[derive(Clone, Debug)]
 pub struct TextConfig {
-    pub title: TextTemplate,
-    pub body: TextTemplate,
+    pub title: Option<TextTemplate>,
+    pub body: Option<TextTemplate>,
 }
 
 impl Section for Config {
@@ -70,8 +71,8 @@ impl Section for Config {
         };
         let outlives = config.dedupe_retention > config.retention;
         reader.check(&["dedupe_retention", "retention"], outlives, || {
-            "dedupe_retention must be longer than retention: an event that comes again after its notification was removed would \
-             be told again"
+            "dedupe_retention must be longer than retention: otherwise an event that arrives again after its notification was \
+             removed would notify the player a second time"
                 .to_owned()
         });
         config.check_templates(reader);
@@ -86,12 +87,20 @@ impl Config {
             let key = |key: &str| format!("templates.{name}.{key}");
             if let Some(other) = template.event.as_deref().and_then(|event| events.insert(event, name)) {
                 reader.check(&[&key("event"), &format!("templates.{other}.event")], false, || {
-                    format!("the template {other} is for the same event: one event is told once")
+                    format!("the template {other} is for the same event; an event can have only one template")
                 });
             }
             reader.check(&[&format!("templates.{name}")], !template.texts.is_empty() || template.off, || {
-                format!("it says nothing: give it texts, as in [notification.templates.{name}.texts.en]")
+                format!("has no texts; add some, for example in [notification.templates.{name}.texts.en]")
             });
+            let has_default_title =
+                template.texts.get(&self.language.0).is_some_and(|text| text.title.is_some());
+            for (language, _) in template.texts.iter().filter(|(_, text)| text.title.is_none()) {
+                reader.check(&[&key(&format!("texts.{language}.title"))], has_default_title, || {
+                    let default = &self.language.0;
+                    format!("is required, because there is no title in the default language {default:?} to use instead")
+                });
+            }
             for channel in &template.channels {
                 let Channel::Webhook(webhook) = channel else { continue };
                 reader.check(&[&key("channels")], self.webhooks.contains_key(webhook), || {
@@ -117,7 +126,7 @@ impl Section for TemplateConfig {
 
 impl Section for TextConfig {
     fn read(reader: &mut Reader<'_>) -> Self {
-        Self { title: reader.required("title"), body: reader.get("body") }
+        Self { title: reader.optional("title"), body: reader.optional("body") }
     }
 }
 
@@ -126,8 +135,8 @@ impl Setting for TextTemplate {
         "a text in quotes, in which {field} stands for a field of the data".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        Self::parse(&String::parse(value)?).map_err(Rejected::because)
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        Self::parse(&String::parse(value)?).map_err(InvalidValue::with_reason)
     }
 
     fn show(&self) -> String {
@@ -140,8 +149,8 @@ impl Setting for Channel {
         "live, log or webhook:NAME".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        String::parse(value)?.parse().map_err(|_| Rejected::default())
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        String::parse(value)?.parse().map_err(|_| InvalidValue::default())
     }
 
     fn show(&self) -> String {
@@ -149,7 +158,7 @@ impl Setting for Channel {
     }
 }
 
-/// A language, as in the names of its texts: `en`, `pt-br`.
+/// A language tag in lower case: `en`, `pt-br`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Language(pub String);
 
@@ -158,13 +167,13 @@ impl Setting for Language {
         "a language, such as \"en\" or \"pt-br\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?;
-        let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if (1..=35).contains(&text.len()) && text.chars().all(sound) {
+        let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if (1..=35).contains(&text.len()) && text.chars().all(is_valid) {
             return Ok(Self(text));
         }
-        Err(Rejected::default())
+        Err(InvalidValue::default())
     }
 
     fn show(&self) -> String {

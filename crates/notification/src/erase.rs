@@ -1,4 +1,4 @@
-//! What becomes of the inbox of a user who is erased.
+//! Removes the inbox of a user who is erased.
 
 use account::{OnErase, UserId};
 use db::Tx;
@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use crate::deliver::Deliveries;
 use crate::store;
 
-/// Removes the inbox of a user with the user, and keeps it empty: an event that comes later is told to nobody.
+/// Removes the inbox of a user with the user, and keeps it empty: later events do not notify the user.
 #[derive(Clone, Debug)]
 pub struct EraseInbox(Deliveries);
 
@@ -21,8 +21,8 @@ impl EraseInbox {
         let user = *user.as_uuid();
         store::erase(tx, user).await?;
         self.0.erase(tx, user).await?;
-        // Only now: a delivery that was failing meanwhile has left its letter.
-        Ok(store::erase_letters(tx, user).await?)
+        // Last, because a delivery that failed in the meantime has added its dead letter.
+        Ok(store::erase_dead_letters(tx, user).await?)
     }
 }
 

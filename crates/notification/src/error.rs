@@ -1,32 +1,32 @@
-//! What can go wrong with notifications.
+//! Errors of notifications.
 
 use base::Code;
 use base::error::Coded;
 
 use crate::NotificationId;
 
-/// What can go wrong, by what a caller can do about it.
+/// One variant per thing that a caller can act on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("there is no notification {0}, or not any more")]
+    #[error("there is no notification {0}, or it was removed")]
     NotFound(NotificationId),
-    #[error("at most {most} at once")]
-    TooMany { most: usize },
+    #[error("at most {max} are allowed in one request")]
+    TooMany { max: usize },
     #[error("{0}")]
     Invalid(String),
     #[error("there is no user {0}")]
     UnknownUser(account::UserId),
     #[error(
-        "{0} is not among the dead letters: it never was, was replayed or discarded, or its time is over"
+        "there is no dead letter {0}: it never existed, was replayed or discarded, or is older than notification.dead_retention"
     )]
-    NoLetter(String),
-    #[error("there is no broadcast {0}, or not any more")]
-    NoBroadcast(base::id::Uuid),
+    DeadLetterNotFound(String),
+    #[error("there is no broadcast {0}, or it was removed after notification.delivery.retention")]
+    BroadcastNotFound(base::id::Uuid),
     #[error("{0}")]
-    Unfit(String),
+    NotPossible(String),
     #[error(transparent)]
-    BadKey(#[from] db::BadKey),
-    #[error("this idempotency key was used for another request; give each request a key of its own")]
+    BadKey(#[from] db::InvalidIdempotencyKey),
+    #[error("this idempotency key was used for a different request; use a new key for each request")]
     KeyReused,
     #[error(transparent)]
     Account(#[from] account::Error),
@@ -35,7 +35,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a transaction met another one.
+    /// Whether a transaction conflicted with another one.
     pub(crate) const fn is_conflict(&self) -> bool {
         match self {
             Self::Db(error) => error.is_conflict(),
@@ -47,11 +47,12 @@ impl Error {
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
-            Self::NotFound(_) | Self::UnknownUser(_) | Self::NoLetter(_) | Self::NoBroadcast(_) => {
-                Code::NotFound
-            }
+            Self::NotFound(_)
+            | Self::UnknownUser(_)
+            | Self::DeadLetterNotFound(_)
+            | Self::BroadcastNotFound(_) => Code::NotFound,
             Self::TooMany { .. } | Self::Invalid(_) | Self::BadKey(_) => Code::InvalidArgument,
-            Self::Unfit(_) => Code::FailedPrecondition,
+            Self::NotPossible(_) => Code::FailedPrecondition,
             Self::KeyReused => Code::Unprocessable,
             Self::Account(error) => error.code(),
             Self::Db(error) => error.code(),

@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use base::Code;
 use base::error::{Coded, chain};
 use base::id::Uuid;
-use http_server::{Body, Caller, Problem, answered_before, idempotency_key};
+use http_server::{Caller, JsonBody, Problem, idempotency_key, mark_replayed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{OpenApi, ToSchema};
@@ -19,17 +19,17 @@ use utoipa::{OpenApi, ToSchema};
 use crate::deliver::state_word;
 use crate::model::{Channel, Text};
 use crate::wiring::RIGHT;
-use crate::{Content, Error, Notifications, Recipients, Request, Sent};
+use crate::{Content, Error, Notifications, Recipients, Request, SendReceipt};
 
 /// The description of these routes.
 #[derive(Debug, OpenApi)]
 #[openapi(
     paths(send, broadcast),
-    tags((name = "notifications", description = "Telling players something."))
+    tags((name = "notifications", description = "Sends notifications to players."))
 )]
 pub struct Api;
 
-/// Everything below `/internal/v1`.
+/// Returns the routes of notifications in the service API.
 pub fn routes(notifications: Notifications) -> Router {
     Router::new()
         .route("/internal/v1/notifications", post(send))
@@ -37,7 +37,7 @@ pub fn routes(notifications: Notifications) -> Router {
         .with_state(notifications)
 }
 
-/// Something to be told.
+/// A notification to be sent.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 #[schema(example = json!({
@@ -46,26 +46,26 @@ pub fn routes(notifications: Notifications) -> Router {
 }))]
 struct SendRequest {
     to: To,
-    /// The name of a template for services. It has the texts and the channels.
+    /// The name of a template for services, which has the texts and the channels.
     #[serde(default)]
     template: Option<String>,
     /// Or the texts themselves, by language.
     #[serde(default)]
     texts: BTreeMap<String, TextBody>,
-    /// How it is told beside the inbox, if there is no template: `live`, `log`, `webhook:NAME`. `live` if nothing is said.
+    /// The channels beside the inbox, if there is no template: `live`, `log`, `webhook:NAME`. Default: `live`.
     #[serde(default)]
     channels: Option<Vec<String>>,
-    /// For the client, and for the fields of the template. At most 16 KiB.
-    #[serde(default = "nothing")]
+    /// JSON for the client and for the fields of the template. At most 16 KiB.
+    #[serde(default = "empty_object")]
     #[schema(value_type = Object)]
     data: Value,
-    /// When it is no longer of interest, as RFC 3339.
+    /// When it expires, as RFC 3339. An expired notification is not shown.
     #[serde(default)]
     #[schema(format = DateTime)]
     expires_at: Option<String>,
 }
 
-/// Who is told: one of these.
+/// The recipients: exactly one of these.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default, expecting = "an object")]
 struct To {
@@ -73,7 +73,7 @@ struct To {
     user_id: Option<String>,
     /// Up to 1,000 users.
     user_ids: Option<Vec<String>>,
-    /// `true`: everybody.
+    /// `true`: all users.
     all: bool,
 }
 
@@ -87,69 +87,69 @@ struct TextBody {
     body: String,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct SendAnswer {
-    /// Of the request; of the broadcast, if all are told.
+    /// The id of the request. It is also the id of the broadcast if the request was to all users.
     id: Uuid,
-    /// How many users have it in their inbox now. Absent while all users are being told: ask for the broadcast.
+    /// How many users have it in their inbox now. Absent if it is to all users: see the broadcast.
     #[serde(skip_serializing_if = "Option::is_none")]
-    told: Option<u64>,
-    /// Those of the users who do not exist, or were erased.
+    notified: Option<u64>,
+    /// The users who do not exist or were erased.
     unknown_user_ids: Vec<Uuid>,
 }
 
-/// How far a broadcast is.
+/// The progress of a broadcast.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct BroadcastAnswer {
     id: Uuid,
     /// PENDING, PROCESSING, SENT, FAILED (it is a dead letter) or STOPPED (by an operator).
     state: &'static str,
-    /// How many users have been told.
-    told: u64,
-    /// Why it was interrupted the last time.
+    /// How many users have it in their inbox.
+    notified: u64,
+    /// The cause of the last interruption.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
 }
 
-/// Tell one user, some, or all.
+/// Notify one user, several, or all.
 #[utoipa::path(
     post, path = "/internal/v1/notifications", tag = "notifications",
-    params(("Idempotency-Key" = String, Header, description = "The request's own key. The same request sent again under it is \
-        answered as before, and nobody is told twice.")),
+    params(("Idempotency-Key" = String, Header, description = "A key of your choice for this request. If you send the \
+        request again with it, you get the recorded response, and no user is notified twice.")),
     request_body = SendRequest,
     responses(
         (status = 200, description = "The users have it in their inbox", body = SendAnswer),
-        (status = 202, description = "All users are being told", body = SendAnswer),
+        (status = 202, description = "The broadcast to all users has begun", body = SendAnswer),
         (status = 400, description = "The request is not valid"),
-        (status = 404, description = "There is no such user"),
-        (status = 422, description = "The key was used for another request"),
+        (status = 404, description = "The only user does not exist"),
+        (status = 422, description = "The key was used for a different request"),
     )
 )]
 async fn send(
     State(notifications): State<Notifications>,
     caller: Caller,
     headers: HeaderMap,
-    Body(request): Body<SendRequest>,
+    JsonBody(request): JsonBody<SendRequest>,
 ) -> Result<Response, Problem> {
     caller.require(RIGHT)?;
     let key = idempotency_key(&headers)?;
-    let request = request.sound()?;
-    let (sent, is_replayed) = notifications.send(caller.name(), key, &request).await.map_err(problem)?;
-    let Sent { id, told, unknown } = sent;
-    let status = if told.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let response = (status, Json(SendAnswer { id, told, unknown_user_ids: unknown })).into_response();
-    Ok(answered_before(response, is_replayed))
+    let request = request.validated()?;
+    let (receipt, is_replayed) = notifications.send(caller.name(), key, &request).await.map_err(problem)?;
+    let SendReceipt { id, notified, unknown } = receipt;
+    let status = if notified.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let response = (status, Json(SendAnswer { id, notified, unknown_user_ids: unknown })).into_response();
+    Ok(mark_replayed(response, is_replayed))
 }
 
-/// How far a broadcast to all users is.
+/// Get the progress of a broadcast to all users.
 #[utoipa::path(
     get, path = "/internal/v1/notifications/broadcasts/{broadcast_id}", tag = "notifications",
     params(("broadcast_id" = String, Path)),
     responses(
-        (status = 200, description = "How far it is", body = BroadcastAnswer),
-        (status = 400, description = "That is not an id"),
-        (status = 404, description = "There is no such broadcast, or not any more"),
+        (status = 200, description = "The progress", body = BroadcastAnswer),
+        (status = 400, description = "The id is not a UUID"),
+        (status = 404, description = "There is no such broadcast, or it was removed after its retention"),
     )
 )]
 async fn broadcast(
@@ -158,23 +158,23 @@ async fn broadcast(
     Path(id): Path<String>,
 ) -> Result<Json<BroadcastAnswer>, Problem> {
     caller.require(RIGHT)?;
-    let id = Uuid::try_parse(&id)
-        .map_err(|_| invalid("The path must name a broadcast by its id, which is a UUID."))?;
+    let id =
+        Uuid::try_parse(&id).map_err(|_| invalid("The id of the broadcast in the path must be a UUID."))?;
     let progress = notifications.broadcasts().progress(id).await.map_err(problem)?;
     let progress = progress.ok_or_else(|| {
         Problem::new(Code::NotFound)
-            .detail("There is no such broadcast, or it was done and has been forgotten.")
+            .detail("There is no such broadcast, or it is done and was removed after notification.delivery.retention.")
     })?;
     let state = state_word(progress.state);
-    Ok(Json(BroadcastAnswer { id, state, told: progress.told, cause: progress.cause }))
+    Ok(Json(BroadcastAnswer { id, state, notified: progress.notified, cause: progress.cause }))
 }
 
 impl SendRequest {
-    fn sound(self) -> Result<Request, Problem> {
+    fn validated(self) -> Result<Request, Problem> {
         let content = match (self.template, self.texts.is_empty()) {
-            (Some(_), false) => return Err(invalid("Give a template or texts, not both.")),
+            (Some(_), false) => return Err(invalid("Give either a template or texts, not both.")),
             (Some(_), true) if self.channels.is_some() => {
-                return Err(invalid("The template says by which channels it is told: leave out channels."));
+                return Err(invalid("The template defines the channels: leave out channels."));
             }
             (Some(name), true) => Content::Template(name),
             (None, _) => {
@@ -188,17 +188,21 @@ impl SendRequest {
             }
         };
         let expires_at = self.expires_at.map(|text| {
-            text.parse().map_err(|error: base::NotATime| invalid(&format!("expires_at is {error}.")))
+            text.parse().map_err(|error: base::InvalidTime| invalid(&format!("expires_at is {error}.")))
         });
-        Ok(Request { to: self.to.sound()?, content, data: self.data, expires_at: expires_at.transpose()? })
+        Ok(Request {
+            to: self.to.validated()?,
+            content,
+            data: self.data,
+            expires_at: expires_at.transpose()?,
+        })
     }
 }
 
 impl To {
-    fn sound(self) -> Result<Recipients, Problem> {
+    fn validated(self) -> Result<Recipients, Problem> {
         let user = |text: &String| -> Result<UserId, Problem> {
-            text.parse()
-                .map_err(|_| invalid(&format!("{text:?} is not the id of a user: a UUID is expected.")))
+            text.parse().map_err(|_| invalid(&format!("{text:?} is not the id of a user, which is a UUID.")))
         };
         match (self.user_id, self.user_ids, self.all) {
             (Some(one), None, false) => Ok(Recipients::Users(vec![user(&one)?])),
@@ -209,13 +213,15 @@ impl To {
                 Ok(Recipients::Users(users))
             }
             (None, None, true) => Ok(Recipients::All),
-            _ => Err(invalid("`to` is one of {\"user_id\": …}, {\"user_ids\": […]} and {\"all\": true}.")),
+            _ => Err(invalid(
+                "`to` must be exactly one of {\"user_id\": …}, {\"user_ids\": […]} and {\"all\": true}.",
+            )),
         }
     }
 }
 
-/// No data.
-fn nothing() -> Value {
+/// Returns the default of `data`.
+fn empty_object() -> Value {
     Value::Object(serde_json::Map::new())
 }
 
@@ -223,19 +229,19 @@ fn invalid(detail: &str) -> Problem {
     Problem::new(Code::InvalidArgument).detail(detail)
 }
 
-/// What a caller is told. What happened inside is logged here, once.
+/// Maps an error to a response. Logs internal causes here, once.
 pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
         Code::Internal => {
-            tracing::error!(cause = chain(&error), "notifications could not be read or made");
+            tracing::error!(cause = chain(&error), "cannot read or create notifications");
             Problem::new(code)
         }
         Code::Unavailable | Code::Timeout => {
             tracing::warn!(
                 outage = "notifications",
                 cause = chain(&error),
-                "notifications could not be read or made"
+                "cannot read or create notifications"
             );
             Problem::new(code)
         }

@@ -1,14 +1,15 @@
-//! From the bus to the inboxes.
+//! Intake: events from the bus become notifications in the inboxes.
 //!
-//! A durable consumer, shared by all processes that run this. What it is given is put into the inboxes in one transaction with the
-//! ids of the events, so an event that comes again is known; it is acknowledged after the commit, with a confirmation. What cannot be
-//! understood is a dead letter, in the same transaction, with its bytes as they came: nothing is lost and nothing is held up. The bus
-//! itself never gives up on an event, so that deciding so is ours: after `notification.max_attempts` deliveries.
+//! All processes share one durable consumer. One transaction records the ids of the events and adds their notifications, so an event that
+//! arrives again is a duplicate. The events are acknowledged after the commit, with a confirmation. An event that cannot be interpreted
+//! becomes a dead letter in the same transaction, with its bytes as they arrived, so it is not lost and blocks nothing. The bus never gives
+//! up on an event; the intake does, after `notification.max_attempts` deliveries.
 //!
-//! **Order.** The consumer hands events to whichever process asks, so a process may have later events while another still works on
-//! earlier ones, or has died with them. Therefore the transaction also moves the position in the stream up to which everything is taken
-//! in (`notification_intake`), and fails if events between that position and its own are missing. The process then waits for the one
-//! that has them, and after [`PATIENCE`] reads them from the stream and takes them in itself. A process that comes late finds them known.
+//! **Order.** The consumer hands events to any process that fetches, so a process may have later events while another one still works on
+//! earlier ones, or has died with them. Therefore the transaction also advances the position up to which the stream is taken in
+//! (`notification_intake`), and fails if events between that position and its own are missing. The process then waits for the one that
+//! has them. After [`GAP_TIMEOUT`] it reads them from the stream and takes them in itself. For a process that is late they are
+//! duplicates.
 
 mod arrived;
 
@@ -23,50 +24,50 @@ use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::{Instant, sleep};
 
-use self::arrived::{Arrived, fitting};
-use crate::dead::DeadEvent;
-use crate::service::{Made, Understood};
-use crate::{Error, Notifications, dead, store};
+use self::arrived::{Arrived, batch_len};
+use crate::dead_letters::DeadEvent;
+use crate::service::{CreatedBatch, InterpretedEvent};
+use crate::{Error, Notifications, dead_letters, store};
 
 /// The consumer's name on the bus.
 const CONSUMER: &str = "notifier";
-/// After this time without a word an event is given to another process.
+/// How long an event may stay unacknowledged before the bus delivers it to another process.
 const ACK_WAIT: Duration = Duration::from_secs(10);
-/// How long to wait for an event before asking anew; so long a stop may have to wait.
-const WAIT: Duration = Duration::from_secs(1);
-/// How many batches may be delivered and not yet acknowledged, over all processes.
+/// How long one fetch waits for events. A stop may have to wait this long.
+const FETCH_WAIT: Duration = Duration::from_secs(1);
+/// How many batches may be delivered and not yet acknowledged, in all processes together.
 const BATCHES_PENDING: usize = 16;
-/// How long a process waits for another one to take in the events before its own. Processes that live take milliseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks whether they are taken in.
-const LOOK: Duration = Duration::from_millis(5);
-/// While the store is away.
-const AWAY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+/// How long a process waits for another one to take in the events before its own. A healthy process takes milliseconds.
+const GAP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it checks whether they are taken in.
+const GAP_POLL: Duration = Duration::from_millis(5);
+/// Retries while the store is unreachable.
+const STORE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// Takes events in. Any number of processes do so at once.
+/// Takes in events from the bus. Any number of processes can do so at the same time.
 #[derive(Clone, Debug)]
 pub struct Intake {
     bus: Bus,
     notifications: Notifications,
 }
 
-/// What one step did.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// How many events there were.
+pub struct IntakeReport {
+    /// How many events were fetched.
     pub events: usize,
-    /// How many of those that concern somebody had been taken in before.
-    pub repeated: usize,
-    /// How many notifications came of them.
+    /// How many of those with recipients had been taken in before.
+    pub duplicates: usize,
+    /// How many notifications they created.
     pub notifications: usize,
-    pub dead: usize,
+    pub dead_letters: usize,
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 enum Written {
-    Taken(Taken, Made),
-    /// Nothing was written: events behind this position, and before those that were to be taken in, are not taken in yet.
-    Missing {
+    Committed(IntakeReport, CreatedBatch),
+    /// Nothing was written: events after this position, and before those of the transaction, are not taken in yet.
+    Gap {
         after: u64,
     },
 }
@@ -85,8 +86,8 @@ impl Intake {
             max_pending: self.batch() * BATCHES_PENDING,
         };
         let consumer = self.bus.subscribe(&subscription).await?;
-        // The first process to come says where to begin; later ones find the position.
-        store::add_reader(&self.notifications.0.db, CONSUMER, consumer.floor().await?).await?;
+        // The first process sets the start position; later ones find it.
+        store::add_reader(&self.notifications.0.db, CONSUMER, consumer.ack_floor().await?).await?;
         Ok(consumer)
     }
 
@@ -94,178 +95,196 @@ impl Intake {
         self.notifications.0.config.batch as usize
     }
 
-    /// Takes in what there is, or what comes first within this time.
-    pub async fn tick(&self, consumer: &Consumer, wait: Duration) -> Result<Taken, LoopError> {
+    /// Fetches and takes in a batch of events. Waits up to `wait` for the first one.
+    pub async fn tick(&self, consumer: &Consumer, wait: Duration) -> Result<IntakeReport, LoopError> {
         let mut deliveries = consumer.fetch(self.batch(), wait).await?;
-        // Those that come again come out of order.
+        // Redelivered events arrive out of order.
         deliveries.sort_unstable_by_key(|delivery| delivery.position);
-        let arrived = deliveries.iter().map(|delivery| Arrived::delivered(delivery, &self.notifications));
+        let arrived = deliveries.iter().map(|delivery| Arrived::from_delivery(delivery, &self.notifications));
         let events: Vec<Arrived> = arrived.collect();
-        let mut all = Taken::default();
+        let mut total = IntakeReport::default();
         let mut rest = &events[..];
         while !rest.is_empty() {
-            let (some, others) = rest.split_at(fitting(rest));
-            let (taken, made) = self.take(some).await?;
-            self.finish(some, &taken, &made).await;
-            all.add(taken);
+            let (some, others) = rest.split_at(batch_len(rest));
+            let (report, created) = self.take_in(some).await?;
+            self.finish(some, &report, &created).await;
+            total.add(report);
             rest = others;
         }
-        Ok(all)
+        Ok(total)
     }
 
-    /// Tells the players of what is committed, then the bus.
-    async fn finish(&self, events: &[Arrived], taken: &Taken, made: &Made) {
+    /// Publishes committed notifications to the streams, then acknowledges the events.
+    async fn finish(&self, events: &[Arrived], report: &IntakeReport, created: &CreatedBatch) {
         fault::point("notification_intake.committed");
-        // The player first: what is not acknowledged comes again, and is known.
-        let published = self.notifications.publish(made).await;
-        let answered: Vec<Delivery> = events.iter().filter_map(|event| event.delivery.clone()).collect();
-        futures::join!(acknowledge(&answered), self.notifications.settle(made, published));
-        self.notifications.0.metrics.taken(taken);
+        // The players first: an event that is not acknowledged is delivered again, and is a duplicate.
+        let published = self.notifications.publish(created).await;
+        let deliveries: Vec<Delivery> = events.iter().filter_map(|event| event.delivery.clone()).collect();
+        futures::join!(acknowledge(&deliveries), self.notifications.settle(created, published));
+        self.notifications.0.metrics.events(report);
     }
 
-    /// Takes in until told to stop.
+    /// Repeats [`tick`](Self::tick) until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         let consumer = self.subscribe().await?;
         while !drain.is_requested() {
-            self.tick(&consumer, WAIT).await?;
+            self.tick(&consumer, FETCH_WAIT).await?;
         }
-        // An embedded bus ends with the process.
+        // The embedded bus does not survive the process, so take in everything that is left.
         while matches!(self.bus, Bus::Memory(_)) && self.tick(&consumer, Duration::ZERO).await?.events > 0 {}
         Ok(())
     }
 
-    /// Takes in events that follow each other in the stream, once everything before them is taken in.
-    async fn take(&self, events: &[Arrived]) -> Result<(Taken, Made), LoopError> {
+    /// Takes in consecutive events of the stream, once everything before them is taken in.
+    async fn take_in(&self, events: &[Arrived]) -> Result<(IntakeReport, CreatedBatch), LoopError> {
         let first = events.first().map_or(0, |event| event.position);
-        let mut behind = first.saturating_sub(1);
+        let mut expected = first.saturating_sub(1);
         let arrived = Instant::now();
         loop {
-            match self.take_behind(events, behind).await? {
-                Written::Taken(taken, made) => return Ok((taken, made)),
-                Written::Missing { .. } if arrived.elapsed() < PATIENCE => sleep(LOOK).await,
-                Written::Missing { after } => behind = self.fill(after, first).await?,
+            match self.take_in_after(events, expected).await? {
+                Written::Committed(report, created) => return Ok((report, created)),
+                Written::Gap { .. } if arrived.elapsed() < GAP_TIMEOUT => sleep(GAP_POLL).await,
+                Written::Gap { after } => expected = self.fill_gap(after, first).await?,
             }
         }
     }
 
-    /// Takes in the events between two positions, which another process has and does not take in. Returns the position up to which
-    /// everything is taken in then: the stream has nothing between it and `before`.
-    async fn fill(&self, after: u64, before: u64) -> Result<u64, LoopError> {
-        let mut behind = after;
+    /// Takes in the events between two positions, which another process has fetched but does not take in. Returns the position up to
+    /// which everything is taken in; the stream has nothing between it and `before`.
+    async fn fill_gap(&self, after: u64, before: u64) -> Result<u64, LoopError> {
+        let mut expected = after;
         loop {
-            let kept = self.bus.read_between(behind, before, self.batch()).await?;
-            if kept.is_empty() {
-                return Ok(behind);
+            let missing = self.bus.read_between(expected, before, self.batch()).await?;
+            if missing.is_empty() {
+                return Ok(expected);
             }
-            tracing::warn!(after = behind, events = kept.len(), "taking in events that another process has");
-            self.notifications.0.metrics.filled(kept.len());
+            tracing::warn!(
+                after = expected,
+                events = missing.len(),
+                "taking in events that another process has fetched and not taken in"
+            );
+            self.notifications.0.metrics.recovered(missing.len());
             let events: Vec<Arrived> =
-                kept.into_iter().map(|kept| Arrived::kept(kept, &self.notifications)).collect();
+                missing.into_iter().map(|event| Arrived::from_stream(event, &self.notifications)).collect();
             let mut rest = &events[..];
             while !rest.is_empty() {
-                let (some, others) = rest.split_at(fitting(rest));
-                match self.take_behind(some, behind).await? {
-                    Written::Taken(taken, made) => self.finish(some, &taken, &made).await,
-                    // Somebody has begun anew with another stream.
-                    Written::Missing { after } => return Ok(after),
+                let (some, others) = rest.split_at(batch_len(rest));
+                match self.take_in_after(some, expected).await? {
+                    Written::Committed(report, created) => self.finish(some, &report, &created).await,
+                    // Another process has started over with a new stream.
+                    Written::Gap { after } => return Ok(after),
                 }
-                behind = some.last().map_or(behind, |event| event.position);
+                expected = some.last().map_or(expected, |event| event.position);
                 rest = others;
             }
         }
     }
 
-    /// All of them in one transaction, if everything up to `behind` is taken in; while the store is away, again and again.
-    async fn take_behind(&self, events: &[Arrived], behind: u64) -> Result<Written, LoopError> {
+    /// Takes in the events in one transaction if everything up to `expected` is taken in. Retries while the store is unreachable.
+    async fn take_in_after(&self, events: &[Arrived], expected: u64) -> Result<Written, LoopError> {
         let mut failures = 0;
         loop {
-            let error = match self.take_together(events, behind).await {
+            let error = match self.take_in_together(events, expected).await {
                 Ok(written) => return Ok(written),
                 Err(error) => error,
             };
-            if !error.is_passing() {
-                // One of them, and nobody knows which.
-                tracing::warn!(cause = chain(&error), events = events.len(), "taking events in one by one");
-                return self.take_one_by_one(events, behind).await;
+            if !error.is_transient() {
+                // One of them causes it, and the error does not say which.
+                tracing::warn!(
+                    cause = chain(&error),
+                    events = events.len(),
+                    "cannot take in a batch of events; taking them in one by one"
+                );
+                return self.take_in_one_by_one(events, expected).await;
             }
             failures += 1;
             tracing::warn!(
                 outage = "sql",
                 cause = chain(&error),
                 events = events.len(),
-                "events cannot be taken in"
+                "cannot take in events; retrying"
             );
-            sleep(AWAY.after(failures)).await;
+            sleep(STORE_BACKOFF.after(failures)).await;
             for delivery in events.iter().filter_map(|event| event.delivery.as_ref()) {
-                // Or they would be given to others meanwhile, which would do no harm.
+                // Keeps the bus from delivering them to another process, which would be harmless.
                 let _ = delivery.in_progress().await;
             }
         }
     }
 
-    async fn take_together(&self, events: &[Arrived], behind: u64) -> Result<Written, Error> {
-        self.notifications.retrying(|| self.write(events, behind)).await
+    async fn take_in_together(&self, events: &[Arrived], expected: u64) -> Result<Written, Error> {
+        self.notifications.retrying(|| self.write(events, expected)).await
     }
 
-    async fn take_one_by_one(&self, events: &[Arrived], mut behind: u64) -> Result<Written, LoopError> {
-        let (mut all_taken, mut all_made) = (Taken::default(), Made::default());
+    async fn take_in_one_by_one(&self, events: &[Arrived], mut expected: u64) -> Result<Written, LoopError> {
+        let (mut total, mut all_created) = (IntakeReport::default(), CreatedBatch::default());
         for event in events {
-            let written = match self.take_together(std::slice::from_ref(event), behind).await {
-                Err(error) if !error.is_passing() => {
-                    self.take_together(&[event.dead(chain(&error))], behind).await?
+            let written = match self.take_in_together(std::slice::from_ref(event), expected).await {
+                Err(error) if !error.is_transient() => {
+                    self.take_in_together(&[event.dead(chain(&error))], expected).await?
                 }
                 written => written?,
             };
             match written {
-                Written::Taken(taken, made) => {
-                    all_taken.add(taken);
-                    all_made.add(made);
+                Written::Committed(report, created) => {
+                    total.add(report);
+                    all_created.add(created);
                 }
-                missing @ Written::Missing { .. } => return Ok(missing),
+                gap @ Written::Gap { .. } => return Ok(gap),
             }
-            behind = event.position;
+            expected = event.position;
         }
-        Ok(Written::Taken(all_taken, all_made))
+        Ok(Written::Committed(total, all_created))
     }
 
-    /// Writes all that comes of these events in one transaction, which begins and ends here. Writes nothing if events between `behind` and
-    /// theirs are missing.
-    async fn write(&self, events: &[Arrived], behind: u64) -> Result<Written, Error> {
+    /// Writes these events in one transaction, which begins and ends here. Writes nothing if events between `expected` and theirs are
+    /// missing.
+    async fn write(&self, events: &[Arrived], expected: u64) -> Result<Written, Error> {
         let notifications = &self.notifications;
-        let understood: Vec<&Understood> =
-            events.iter().filter_map(|event| event.read.as_ref().ok()).collect();
-        let incoming = notifications.incoming(&understood).await?;
-        let (mut tx, new) = store::begin_intake(&notifications.0.db, &incoming.ids()).await?;
+        let interpreted: Vec<&InterpretedEvent> =
+            events.iter().filter_map(|event| event.interpreted.as_ref().ok()).collect();
+        let batch = notifications.prepare_intake(&interpreted).await?;
+        let (mut tx, new) = store::begin_intake(&notifications.0.db, &batch.ids()).await?;
         let taken_up_to = store::lock_reader(&mut tx, CONSUMER).await?;
-        if let Some(after) = taken_up_to.filter(|position| *position < behind) {
+        if let Some(after) = taken_up_to.filter(|position| *position < expected) {
             tx.rollback().await?;
-            return Ok(Written::Missing { after });
+            return Ok(Written::Gap { after });
         }
-        let position = self.next_position(events, behind, taken_up_to.unwrap_or_default(), &new);
-        let (made, repeated) = notifications.make_of(&mut tx, &incoming, new).await?;
-        let dead: Vec<&DeadEvent> = events.iter().filter_map(|event| event.read.as_ref().err()).collect();
-        dead::bury_events(&mut tx, &dead).await?;
+        let position = self.next_position(events, expected, taken_up_to.unwrap_or_default(), &new);
+        let (created, duplicates) = notifications.create_for_events(&mut tx, &batch, new).await?;
+        let dead: Vec<&DeadEvent> =
+            events.iter().filter_map(|event| event.interpreted.as_ref().err()).collect();
+        dead_letters::record_dead_events(&mut tx, &dead).await?;
         store::move_reader(&mut tx, CONSUMER, position);
         fault::point("notification_intake.uncommitted");
         tx.commit().await?;
-        dead::log_events(&dead);
-        let dead = dead.len();
-        let taken = Taken { events: events.len(), repeated, notifications: made.len(), dead };
-        Ok(Written::Taken(taken, made))
+        dead_letters::log_events(&dead);
+        let report = IntakeReport {
+            events: events.len(),
+            duplicates,
+            notifications: created.len(),
+            dead_letters: dead.len(),
+        };
+        Ok(Written::Committed(report, created))
     }
 
     /// Returns the position up to which everything is taken in once these events are.
-    fn next_position(&self, events: &[Arrived], behind: u64, taken_up_to: u64, new: &HashSet<Uuid>) -> u64 {
-        let last = events.last().map_or(behind, |event| event.position);
-        // A stream that was made anew counts from 1. To go back is safe: whatever was taken in is known.
-        let is_anew = events.iter().any(|event| {
-            event.position <= taken_up_to && event.read.as_ref().is_ok_and(|read| new.contains(&read.event))
+    fn next_position(&self, events: &[Arrived], expected: u64, taken_up_to: u64, new: &HashSet<Uuid>) -> u64 {
+        let last = events.last().map_or(expected, |event| event.position);
+        // A stream that was created anew counts from 1. Going back is safe: events that were taken in are duplicates.
+        let is_new_stream = events.iter().any(|event| {
+            event.position <= taken_up_to
+                && event.interpreted.as_ref().is_ok_and(|event| new.contains(&event.event_id))
         });
-        // An embedded bus is made anew by every start.
-        if is_anew && !matches!(self.bus, Bus::Memory(_)) {
-            tracing::warn!(taken_up_to, last, "events are new that stand where everything was taken in");
+        // Every start creates a new embedded bus.
+        if is_new_stream && !matches!(self.bus, Bus::Memory(_)) {
+            tracing::warn!(
+                taken_up_to,
+                last,
+                "the stream has new events at positions that were taken in; it was probably deleted and created again"
+            );
         }
-        if is_anew { last } else { last.max(taken_up_to) }
+        if is_new_stream { last } else { last.max(taken_up_to) }
     }
 }
 
@@ -277,16 +296,16 @@ async fn acknowledge(deliveries: &[Delivery]) {
             outage = "bus",
             events = failed.len(),
             cause,
-            "not acknowledged: they come again, and are known"
+            "cannot acknowledge events; the bus will deliver them again, as duplicates"
         );
     }
 }
 
-impl Taken {
+impl IntakeReport {
     fn add(&mut self, other: Self) {
         self.events += other.events;
-        self.repeated += other.repeated;
+        self.duplicates += other.duplicates;
         self.notifications += other.notifications;
-        self.dead += other.dead;
+        self.dead_letters += other.dead_letters;
     }
 }

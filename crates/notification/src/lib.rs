@@ -1,43 +1,47 @@
-//! From what has happened to the player's screen.
+//! Turns events and requests of services into notifications, and delivers them to players.
 //!
-//! Events come from the bus and become notifications in the inboxes of those whom they concern; services can have something told as
-//! well. Each notification is delivered on its channels: to the player's streams, to the log, to webhook destinations.
+//! Events from the bus become notifications in the inboxes of the users they name; services send notifications through the service API.
+//! Each notification is delivered on its channels: to the player's streams, to the log, to webhook destinations.
 //!
 //! # Invariants
-//! - **The inbox is what is true.** A notification exists from the commit that put it there; streams and destinations are told after.
-//! - **Once per event.** The id of an event is remembered for longer than what was made of it; an event that comes again makes nothing.
-//! - **Positions become visible in their order.** Whoever adds to an inbox holds its head until the commit. So a stream that has told
-//!   all up to a position never has to go back.
-//! - **A stream goes on where it was**, in whichever process: it reads the inbox behind the position that the client has. A live
-//!   message only saves it that read.
-//! - **FAILED and its dead letter are one transaction.** Nothing leaves the dead letters but by an operator, or when its time is over.
+//! - **The inbox is the source of truth.** A notification exists from the commit that added it. Streams and destinations receive it after
+//!   that commit.
+//! - **Once per event.** Event ids are kept for longer than the notifications, so an event that arrives again creates nothing.
+//! - **Positions become visible in order.** A transaction that adds to an inbox locks its head until the commit. So a stream that has sent
+//!   everything up to a position never has to go back.
+//! - **A stream can resume in any process**: it reads the inbox after the client's last position. A live message only saves that read.
+//! - **FAILED and its dead letter are one transaction.** A dead letter is removed only by an operator, or after
+//!   `notification.dead_retention`.
 //!
-//! # When something dies
-//! - before the commit: the event comes again
-//! - after the commit, before the acknowledgement: the event comes again, and is known
-//! - after the commit, before the live message: the lease of the delivery ends, and another process publishes it
-//! - after the live message: it is published again, and streams know the position already
-//! - Redis is away: streams look into the inbox every `gateway.stream_heartbeat`
-//! - the database is away: nothing is acknowledged, and comes when it is back
+//! # Failure modes
+//! - Crash before the commit: the bus delivers the event again.
+//! - Crash after the commit, before the acknowledgement: the bus delivers the event again, and it is a duplicate.
+//! - Crash after the commit, before the live message: the lease of the delivery expires, and another process publishes it.
+//! - Crash after the live message: it is published again. Streams skip positions that they have sent.
+//! - Redis is unreachable: streams read the inbox every `gateway.stream_heartbeat`.
+//! - The database is unreachable: nothing is acknowledged, and the bus delivers it again later.
 
+mod admin;
 mod broadcast;
 mod config;
-mod dead;
+mod console;
+mod dead_letters;
 mod deliver;
 mod erase;
 mod error;
 pub mod http;
 mod inbox;
 mod intake;
-mod keep;
 mod metrics;
 mod model;
-mod operator;
+mod retention;
 mod rules;
 mod send;
 mod service;
-mod standing;
+mod status;
+mod steps;
 mod store;
+mod stream_watch;
 mod template;
 mod topics;
 mod wiring;
@@ -47,24 +51,26 @@ use db::{Migration, Migrations};
 pub use self::config::{Config, Language, TemplateConfig, TextConfig};
 pub use self::service::{Notifications, Parts};
 pub use broadcast::{BROADCAST, Broadcasts, Progress};
-pub use dead::{KINDS, Letter, Letters, Replayed};
-pub use deliver::{ChannelQueues, Check, Deliveries, LIVE, LOG, WEBHOOK, Webhooks};
+pub use dead_letters::{
+    DEAD_LETTER_KINDS, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterPage, ReplayReport,
+};
+pub use deliver::{ChannelQueues, Deliveries, DeliveryCheck, LIVE, LOG, WEBHOOK, Webhooks};
 pub use erase::EraseInbox;
 pub use error::Error;
 pub use http::{Api, routes};
-pub use inbox::{Inbox, MOST_MARKED, Marked, Page, Rest};
-pub use intake::{Intake, Taken};
-pub use keep::Watch;
+pub use inbox::{Inbox, InboxTail, MAX_MARKED, MarkTarget, Page};
+pub use intake::{Intake, IntakeReport};
 pub use metrics::Metrics;
 pub use model::{Channel, Counts, Head, Mark, Notification, NotificationId, Text, Texts};
-pub use rules::{Rules, Wrong};
-pub use send::{Content, MOST_USERS, Recipients, Request, Sent};
+pub use rules::{Rules, TemplateError};
+pub use send::{Content, MAX_USERS, Recipients, Request, SendReceipt};
 pub use store::Filter;
+pub use stream_watch::StreamWatcher;
 pub use template::{Fields, TextTemplate};
 pub use topics::{CountsChanged, NotificationAdded};
 pub use wiring::{RIGHT, Wiring};
 
-/// A migration of which the statements are files.
+/// A migration whose statements are files.
 macro_rules! migration {
     ($version:literal, $name:literal, $file:literal) => {
         Migration {
@@ -76,7 +82,7 @@ macro_rules! migration {
     };
 }
 
-/// A migration that makes the table of a queue.
+/// A migration that creates the table of a work queue.
 macro_rules! queue {
     ($version:literal, $name:literal) => {
         Migration {
@@ -105,5 +111,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         migration!(12, "notification_log_by_user", "0012_notification_log_by_user.sql"),
         migration!(13, "notification_webhook_by_user", "0013_notification_webhook_by_user.sql"),
         migration!(14, "notification_head_marks", "0014_notification_head_marks.sql"),
+        migration!(15, "notification_dlq_by_kind", "0015_notification_dlq_by_kind.sql"),
+        migration!(16, "notification_dlq_by_destination", "0016_notification_dlq_by_destination.sql"),
     ],
 };

@@ -1,4 +1,4 @@
-//! What a player is told.
+//! Notifications, messages and channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 base::typed_id!(
-    /// A notification. Made of what it tells and whom, so the same one is never made twice under two ids.
+    /// The id of a notification. It is derived from the event or request and the user, so the same notification never has two ids.
     NotificationId
 );
 
@@ -26,17 +26,17 @@ pub struct Text {
 /// Texts by language: `en`, `pt-br`.
 pub type Texts = BTreeMap<String, Text>;
 
-/// A notification as it is kept in the inbox, and as it travels to streams and destinations.
+/// A notification, as the inbox stores it and as streams and destinations receive it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Notification {
     pub notification_id: Uuid,
     pub user_id: Uuid,
-    /// Where it stands in the user's inbox: counts up, and becomes visible in this order.
+    /// The position in the user's inbox. Positions increase and become visible in this order.
     pub position: i64,
-    /// What made it.
+    /// The name of its template; empty if a service sent the texts.
     pub template: String,
     pub texts: Texts,
-    /// What the texts were made of.
+    /// The data that the texts were rendered from.
     pub data: Value,
     /// Milliseconds since the Unix epoch, as all times here.
     pub created_at: i64,
@@ -44,20 +44,20 @@ pub struct Notification {
     pub seen_at: Option<i64>,
     pub read_at: Option<i64>,
     pub archived_at: Option<i64>,
-    /// The W3C trace that it belongs to. It travels, and is not kept.
+    /// The W3C trace context. It goes to streams and destinations, and is not stored in the inbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
 impl Notification {
-    /// The text in the first of these languages that there is, or whatever there is.
+    /// Returns the text in the first of these languages that it has, or in any language.
     pub fn text(&self, languages: &[String]) -> Option<(&str, &Text)> {
-        let wanted = languages.iter().find_map(|language| find(&self.texts, language));
-        wanted.or_else(|| self.texts.iter().next().map(|(language, text)| (language.as_str(), text)))
+        let preferred = languages.iter().find_map(|language| find(&self.texts, language));
+        preferred.or_else(|| self.texts.iter().next().map(|(language, text)| (language.as_str(), text)))
     }
 }
 
-/// The texts in this language, or in that of which it is a kind: `pt-br` is content with `pt`.
+/// Finds the text in a language, or in the language without its region: `pt` for `pt-br`.
 fn find<'a>(texts: &'a Texts, language: &str) -> Option<(&'a str, &'a Text)> {
     let found = texts.get_key_value(language).or_else(|| {
         let (general, _) = language.split_once('-')?;
@@ -66,13 +66,13 @@ fn find<'a>(texts: &'a Texts, language: &str) -> Option<(&'a str, &'a Text)> {
     found.map(|(language, text)| (language.as_str(), text))
 }
 
-/// What is to be told to somebody, before anybody is told.
+/// The content of a notification, before it has recipients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Message {
     pub(crate) template: String,
     pub(crate) texts: Texts,
     pub(crate) data: Value,
-    /// Each once: a delivery goes by the name of its channel.
+    /// A set, because the id of a delivery is derived from the channel.
     pub(crate) channels: BTreeSet<Channel>,
     /// Milliseconds since the Unix epoch.
     pub(crate) expires_at: Option<i64>,
@@ -81,29 +81,29 @@ pub(crate) struct Message {
 
 /// A message to one user.
 #[derive(Clone, Debug)]
-pub(crate) struct Addressed {
+pub(crate) struct AddressedMessage {
     pub(crate) id: NotificationId,
     pub(crate) user: Uuid,
     pub(crate) message: Arc<Message>,
 }
 
-impl Addressed {
-    /// `origin` is what makes it be told: an event, or a request.
+impl AddressedMessage {
+    /// Addresses a message to a user. `origin` is the id of the event or the request.
     pub(crate) fn new(origin: Uuid, user: Uuid, message: &Arc<Message>) -> Self {
         let id = NotificationId::from_uuid(derived(&[origin.as_bytes(), user.as_bytes()]));
         Self { id, user, message: message.clone() }
     }
 }
 
-/// How somebody is told, beside the inbox.
+/// A way to deliver a notification, beside the inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Channel {
-    /// The player's own event stream.
+    /// The player's streams.
     Live,
     /// A line in the log.
     Log,
-    /// A destination of this name.
+    /// The webhook destination with this name.
     Webhook(String),
 }
 
@@ -119,28 +119,28 @@ impl fmt::Display for Channel {
     }
 }
 
-/// The text names no channel.
+/// A text that is not a channel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no channel: expected live, log or webhook:NAME")]
-pub struct NoChannel(String);
+#[error("{0:?} is not a channel: expected live, log or webhook:NAME")]
+pub struct UnknownChannel(String);
 
 impl FromStr for Channel {
-    type Err = NoChannel;
+    type Err = UnknownChannel;
 
-    fn from_str(text: &str) -> Result<Self, NoChannel> {
+    fn from_str(text: &str) -> Result<Self, UnknownChannel> {
         match (text, text.strip_prefix(WEBHOOK)) {
             ("live", _) => Ok(Self::Live),
             ("log", _) => Ok(Self::Log),
             (_, Some(name)) if !name.is_empty() => Ok(Self::Webhook(name.to_owned())),
-            _ => Err(NoChannel(text.to_owned())),
+            _ => Err(UnknownChannel(text.to_owned())),
         }
     }
 }
 
 impl TryFrom<String> for Channel {
-    type Error = NoChannel;
+    type Error = UnknownChannel;
 
-    fn try_from(text: String) -> Result<Self, NoChannel> {
+    fn try_from(text: String) -> Result<Self, UnknownChannel> {
         text.parse()
     }
 }
@@ -151,45 +151,45 @@ impl From<Channel> for String {
     }
 }
 
-/// What a player does with notifications.
+/// How a player marks notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
-    /// It was on the screen.
+    /// It was shown on the screen.
     Seen,
     /// Read, and therefore seen.
     Read,
     Unread,
-    /// Out of the way.
+    /// Removed from the inbox list.
     Archived,
     Unarchived,
 }
 
-/// How far a user's inbox is. Both numbers only grow.
+/// The head of a user's inbox. Both numbers only increase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The position of the last notification that the user was ever given; 0 before the first.
+    /// The position of the user's latest notification ever; 0 before the first.
     pub position: i64,
     /// How often the user's marks have changed the counts.
     pub marks: i64,
 }
 
 impl Head {
-    /// Returns a number that grows with each of them. A stream reports the sum of what it knows, which is smaller if and only if it
-    /// is behind in either.
+    /// Returns the sum of both. A stream reports the same sum for what it has sent: it is smaller if and only if the stream is behind in
+    /// either.
     pub const fn version(self) -> i64 {
         self.position + self.marks
     }
 }
 
-/// How many there are that the player has not dealt with.
+/// How many notifications the player has not read or not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub unread: i64,
     pub unseen: i64,
 }
 
-/// An id that is always the same for the same parts.
+/// Returns an id that is always the same for the same parts.
 pub(crate) fn derived(parts: &[&[u8]]) -> Uuid {
     let mut digest = Sha256::new();
     for part in parts {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_language_that_is_not_there_is_replaced_by_the_nearest() {
+    fn missing_language_falls_back_to_the_nearest() {
         let text = |title: &str| Text { title: title.to_owned(), body: String::new() };
         let texts: Texts = [("en", "Hello"), ("ja", "こんにちは"), ("pt", "Olá")]
             .map(|(language, title)| (language.to_owned(), text(title)))
@@ -237,17 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_survives_text() {
+    fn channel_survives_formatting_and_parsing() {
         for channel in [Channel::Live, Channel::Log, Channel::Webhook("shop".to_owned())] {
             assert_eq!(channel.to_string().parse(), Ok(channel));
         }
-        for wrong in ["", "webhook:", "mail"] {
-            assert!(wrong.parse::<Channel>().is_err(), "{wrong}");
+        for invalid in ["", "webhook:", "mail"] {
+            assert!(invalid.parse::<Channel>().is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn the_same_parts_make_the_same_id_and_others_do_not() {
+    fn same_parts_give_the_same_id_and_different_parts_do_not() {
         assert_eq!(derived(&[b"ab", b"c"]), derived(&[b"ab", b"c"]));
         assert_ne!(derived(&[b"ab", b"c"]), derived(&[b"a", b"bc"]));
     }

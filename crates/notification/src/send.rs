@@ -1,28 +1,28 @@
-//! What services ask to be told: to one user, to some, or to all.
+//! Sends notifications of services: to one user, to several, or to all.
 
 use std::sync::Arc;
 
 use account::UserId;
 use base::Timestamp;
 use base::id::Uuid;
-use db::{Earlier, Fingerprint, IdempotencyKey, Tx};
+use db::{IdempotencyKey, KeyLookup, RequestFingerprint, Tx};
 use runtime::telemetry::TraceContext;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::broadcast::Broadcast;
-use crate::model::{Addressed, Channel, Message, Text, Texts};
-use crate::service::Made;
+use crate::model::{AddressedMessage, Channel, Message, Text, Texts};
+use crate::service::CreatedBatch;
 use crate::{Error, Notifications};
 
 /// How many users a request can name.
-pub const MOST_USERS: usize = 1_000;
-/// How long a title and a body may be, in characters; how large the data, in bytes.
-const LONGEST_TITLE: usize = 200;
-const LONGEST_BODY: usize = 4_000;
-const LARGEST_DATA: usize = 16 << 10;
+pub const MAX_USERS: usize = 1_000;
+/// The longest title and body, in characters, and the largest data, in bytes.
+const MAX_TITLE: usize = 200;
+const MAX_BODY: usize = 4_000;
+const MAX_DATA: usize = 16 << 10;
 
-/// What a service asks for.
+/// A request of a service to notify users.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub to: Recipients,
@@ -32,72 +32,79 @@ pub struct Request {
     pub expires_at: Option<Timestamp>,
 }
 
-/// Who is told.
+/// The recipients of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recipients {
     Users(Vec<UserId>),
-    /// Everybody who is not erased.
+    /// All users who are not erased.
     All,
 }
 
-/// What is told.
+/// The content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// By a template of the configuration.
+    /// The name of a template in the configuration.
     Template(String),
-    /// In so many words.
+    /// The texts by language, and the channels.
     Texts(Texts, Vec<Channel>),
 }
 
-/// What came of a request.
+/// The result of a request, as it is also recorded for its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sent {
-    /// Of the request. The broadcast to all users goes by this name.
+pub struct SendReceipt {
+    /// The id of the request. It is also the id of the broadcast to all users.
     pub id: Uuid,
-    /// How many users have it in their inbox now; nothing when all users are being told.
-    pub told: Option<u64>,
-    /// Those who do not exist, or were erased.
+    /// How many users have it in their inbox now; none for a broadcast.
+    pub notified: Option<u64>,
+    /// The users who do not exist or were erased.
     pub unknown: Vec<Uuid>,
 }
 
 impl Notifications {
-    /// Tells users. Also says whether that had been done before, under the same key.
-    pub async fn send(&self, caller: &str, key: &str, request: &Request) -> Result<(Sent, bool), Error> {
+    /// Sends a notification. A repetition under the same key returns the recorded receipt, and `true`.
+    pub async fn send(
+        &self,
+        caller: &str,
+        key: &str,
+        request: &Request,
+    ) -> Result<(SendReceipt, bool), Error> {
         let key = IdempotencyKey::new(caller, key, request.fingerprint())?;
         let message = Arc::new(self.message(request)?);
-        // Before the transaction: whoever has a connection and waits for another one may wait for ever.
-        let known = match &request.to {
-            Recipients::Users(users) => self.0.accounts.known(users).await?,
+        // Before the transaction: a transaction that waits for a second connection may wait forever.
+        let existing = match &request.to {
+            Recipients::Users(users) => self.0.accounts.filter_existing(users).await?,
             Recipients::All => Vec::new(),
         };
-        let (sent, made) = self.retrying(|| self.try_send(&key, request, &known, &message)).await?;
-        self.deliver(&made).await;
-        Ok(sent)
+        let (receipt, created) = self.retrying(|| self.try_send(&key, request, &existing, &message)).await?;
+        self.deliver(&created).await;
+        Ok(receipt)
     }
 
     async fn try_send(
         &self,
         key: &IdempotencyKey,
         request: &Request,
-        known: &[UserId],
+        existing: &[UserId],
         message: &Arc<Message>,
-    ) -> Result<((Sent, bool), Made), Error> {
+    ) -> Result<((SendReceipt, bool), CreatedBatch), Error> {
         let mut tx = self.begin().await?;
-        let earlier = key.earlier(&mut tx).await?;
-        match earlier.or_before(|| request.before_fingerprints().into_bytes()) {
-            Earlier::Answer(answer) => {
+        let lookup = key.look_up(&mut tx).await?;
+        match lookup.or_legacy(|| request.legacy_fingerprint().into_bytes()) {
+            KeyLookup::RecordedResponse(response) => {
                 let corrupt = |cause| self.0.db.corrupt("idempotency_keys", key.row(), cause);
-                let sent = serde_json::from_str(&answer).map_err(corrupt)?;
-                Ok(((sent, true), Made::default()))
+                let receipt = serde_json::from_str(&response).map_err(corrupt)?;
+                Ok(((receipt, true), CreatedBatch::default()))
             }
-            Earlier::Unreadable(cause) => Err(self.0.db.corrupt("idempotency_keys", key.row(), cause).into()),
-            Earlier::OtherRequest(_) => Err(Error::KeyReused),
-            Earlier::Nothing => {
-                let (sent, made) = self.send_in(&mut tx, request, known, message).await?;
-                // It is made of plain values.
-                key.record(&mut tx, &Uuid::nil(), &serde_json::to_string(&sent).unwrap_or_default());
+            KeyLookup::Unreadable(cause) => {
+                Err(self.0.db.corrupt("idempotency_keys", key.row(), cause).into())
+            }
+            KeyLookup::OtherRequest(_) => Err(Error::KeyReused),
+            KeyLookup::New => {
+                let (receipt, created) = self.send_in(&mut tx, request, existing, message).await?;
+                // A struct of plain values always serializes.
+                key.record(&mut tx, &Uuid::nil(), &serde_json::to_string(&receipt).unwrap_or_default());
                 tx.commit().await?;
-                Ok(((sent, false), made))
+                Ok(((receipt, false), created))
             }
         }
     }
@@ -106,52 +113,63 @@ impl Notifications {
         &self,
         tx: &mut Tx,
         request: &Request,
-        known: &[UserId],
+        existing: &[UserId],
         message: &Arc<Message>,
-    ) -> Result<(Sent, Made), Error> {
+    ) -> Result<(SendReceipt, CreatedBatch), Error> {
         let id = Uuid::now_v7();
         let users = match &request.to {
             Recipients::All => {
                 self.0.broadcasts.push(tx, id, &Broadcast::new(message.as_ref().clone()));
-                return Ok((Sent { id, told: None, unknown: Vec::new() }, Made::default()));
+                return Ok((
+                    SendReceipt { id, notified: None, unknown: Vec::new() },
+                    CreatedBatch::default(),
+                ));
             }
             Recipients::Users(users) => users,
         };
         let unknown: Vec<Uuid> =
-            users.iter().filter(|user| !known.contains(user)).map(|user| *user.as_uuid()).collect();
+            users.iter().filter(|user| !existing.contains(user)).map(|user| *user.as_uuid()).collect();
         if let ([only], [_]) = (&users[..], &unknown[..]) {
             return Err(Error::UnknownUser(*only));
         }
-        let messages: Vec<Addressed> =
-            known.iter().map(|user| Addressed::new(id, *user.as_uuid(), message)).collect();
-        let made = self.make(tx, &messages).await?;
-        Ok((Sent { id, told: Some(made.len() as u64), unknown }, made))
+        let messages: Vec<AddressedMessage> =
+            existing.iter().map(|user| AddressedMessage::new(id, *user.as_uuid(), message)).collect();
+        let created = self.create(tx, &messages).await?;
+        Ok((SendReceipt { id, notified: Some(created.len() as u64), unknown }, created))
     }
 
-    /// What is told, if the request is sound.
-    fn message(&self, request: &Request) -> Result<Message, Error> {
+    /// Counts the users who would get a broadcast, up to `cap + 1`.
+    pub(crate) async fn count_recipients(&self, cap: u64) -> Result<u64, Error> {
+        let limit = u32::try_from(cap).unwrap_or(u32::MAX - 1).saturating_add(1);
+        Ok(self.0.accounts.ids_after(None, limit).await?.len() as u64)
+    }
+
+    /// Validates a request and renders its message.
+    pub(crate) fn message(&self, request: &Request) -> Result<Message, Error> {
         let invalid = |what: String| Err(Error::Invalid(what));
         if let Recipients::Users(users) = &request.to {
             if users.is_empty() {
                 return invalid("name at least one user, or all".to_owned());
             }
-            if users.len() > MOST_USERS {
-                return Err(Error::TooMany { most: MOST_USERS });
+            if users.len() > MAX_USERS {
+                return Err(Error::TooMany { max: MAX_USERS });
             }
         }
         if !request.data.is_object() {
             return invalid("data must be an object".to_owned());
         }
-        if request.data.to_string().len() > LARGEST_DATA {
-            return invalid(format!("data may have {LARGEST_DATA} bytes at most"));
+        if request.data.to_string().len() > MAX_DATA {
+            return invalid(format!("data must have at most {MAX_DATA} bytes"));
         }
         let now = self.0.clock.now();
         let mut message = match &request.content {
             Content::Template(name) => {
                 let Some(template) = self.0.rules.named(name) else {
                     let names = self.0.rules.names();
-                    let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                    return invalid(format!("there is no template {name:?} for services; there is {there}"));
+                    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                    return invalid(format!(
+                        "there is no template {name:?} for services; the templates are: {known}"
+                    ));
                 };
                 if let Some(missing) =
                     template.fields().iter().find(|field| request.data[field.as_str()].is_null())
@@ -160,7 +178,7 @@ impl Notifications {
                 }
                 template
                     .message(request.data.clone(), now)
-                    .map_err(|untold| Error::Invalid(untold.to_string()))?
+                    .map_err(|error| Error::Invalid(error.to_string()))?
             }
             Content::Texts(texts, channels) => {
                 check_texts(texts)?;
@@ -201,27 +219,31 @@ impl Notifications {
 fn check_texts(texts: &Texts) -> Result<(), Error> {
     let invalid = |what: String| Err(Error::Invalid(what));
     if texts.is_empty() {
-        return invalid("say something: give texts in at least one language, or name a template".to_owned());
+        return invalid(
+            "there are no texts: give them in at least one language, or name a template".to_owned(),
+        );
     }
     for (language, text) in texts {
-        let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !(1..=35).contains(&language.len()) || !language.chars().all(sound) {
-            return invalid(format!("{language:?} is no language: expected one such as \"en\" or \"pt-br\""));
+        let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if !(1..=35).contains(&language.len()) || !language.chars().all(is_valid) {
+            return invalid(format!(
+                "{language:?} is not a language: expected one such as \"en\" or \"pt-br\""
+            ));
         }
-        if !(1..=LONGEST_TITLE).contains(&text.title.chars().count()) {
-            return invalid(format!("texts.{language}.title must have 1 to {LONGEST_TITLE} characters"));
+        if !(1..=MAX_TITLE).contains(&text.title.chars().count()) {
+            return invalid(format!("texts.{language}.title must have 1 to {MAX_TITLE} characters"));
         }
-        if text.body.chars().count() > LONGEST_BODY {
-            return invalid(format!("texts.{language}.body may have {LONGEST_BODY} characters at most"));
+        if text.body.chars().count() > MAX_BODY {
+            return invalid(format!("texts.{language}.body must have at most {MAX_BODY} characters"));
         }
     }
     Ok(())
 }
 
 impl Request {
-    /// What makes two requests the same. A test pins it: see [`Fingerprint`].
-    fn fingerprint(&self) -> Fingerprint {
-        let fingerprint = Fingerprint::of("notification.send");
+    /// Returns the fingerprint, which is equal for equal requests. A test pins it: see [`RequestFingerprint`].
+    fn fingerprint(&self) -> RequestFingerprint {
+        let fingerprint = RequestFingerprint::new("notification.send");
         let fingerprint = match &self.to {
             Recipients::All => fingerprint.text("all"),
             Recipients::Users(users) => {
@@ -238,11 +260,11 @@ impl Request {
                 .list(channels.iter(), |list, channel| list.text(&channel.to_string())),
         };
         let expires_at = self.expires_at.map(Timestamp::as_millis);
-        fingerprint.json(&self.data).option(expires_at, Fingerprint::integer)
+        fingerprint.json(&self.data).option(expires_at, RequestFingerprint::integer)
     }
 
-    /// What fingerprints were made of before there were forms of them.
-    fn before_fingerprints(&self) -> String {
+    /// Returns the text that earlier versions hashed as the fingerprint.
+    fn legacy_fingerprint(&self) -> String {
         let to = match &self.to {
             Recipients::All => "all".to_owned(),
             Recipients::Users(users) => format!("{users:?}"),
@@ -262,9 +284,9 @@ mod tests {
         request.fingerprint().finish().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Computed once by another program. They never change: a retry from before an upgrade would be refused.
+    /// Another program computed the expected values. If they changed, a retry of a request from before an upgrade would be refused.
     #[test]
-    fn the_fingerprint_of_a_request_never_changes() {
+    fn fingerprint_of_a_request_never_changes() {
         let text = Text { title: "Hello".to_owned(), body: "You".to_owned() };
         let texts = Texts::from([("en".to_owned(), text)]);
         let users = [1, 2].map(|number| UserId::from_uuid(Uuid::from_u128(number)));
@@ -282,6 +304,6 @@ mod tests {
             expires_at: None,
         };
         assert_eq!(hex(&all), "066ae6a748b2399a7704764181495429f14eaa312833a573e0d50d0ddd438dce");
-        assert_eq!(all.before_fingerprints(), "all\nTemplate(\"season\")\n{}\nNone");
+        assert_eq!(all.legacy_fingerprint(), "all\nTemplate(\"season\")\n{}\nNone");
     }
 }

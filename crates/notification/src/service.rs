@@ -1,4 +1,4 @@
-//! Notifications are made here, and nowhere else: in one transaction with what makes them necessary.
+//! Creates notifications. Events, requests and broadcasts all go through [`Notifications::create`], each in its own transaction.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use db::{Db, Tx};
 use crate::broadcast::Broadcasts;
 use crate::deliver::{Deliveries, Published, Webhooks};
 use crate::metrics::Metrics;
-use crate::model::{Addressed, Message, Notification};
+use crate::model::{AddressedMessage, Message, Notification};
 use crate::rules::Rules;
 use crate::{Config, Error, store};
 
-/// How much is written to the database at once: servers refuse messages that are too long, and values are written in hexadecimal.
-const MESSAGE: usize = 1 << 20;
-/// How many users are asked for with one query.
-const KNOWN_AT_ONCE: usize = 1_000;
+/// About how many bytes one message to the database may have: servers refuse longer ones, and values are sent in hexadecimal.
+const MAX_MESSAGE: usize = 1 << 20;
+/// How many users one query looks up.
+const USERS_PER_QUERY: usize = 1_000;
 
-/// The use cases. Clones are the same.
+/// The use cases. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Notifications(pub(crate) Arc<Parts>);
 
-/// What they are made of.
+/// The parts of [`Notifications`].
 #[derive(Debug)]
 pub struct Parts {
-    /// Who claims what is delivered at once.
+    /// Claims the deliveries to streams, which this process publishes right after the commit.
     pub process: ProcessId,
     pub db: Db,
     pub accounts: Accounts,
@@ -41,41 +41,41 @@ pub struct Parts {
     pub config: Config,
 }
 
-/// An event, and who is told what of it.
+/// An event and the messages that it causes.
 #[derive(Debug)]
-pub(crate) struct Understood {
-    pub(crate) event: Uuid,
-    pub(crate) told: Vec<Addressed>,
+pub(crate) struct InterpretedEvent {
+    pub(crate) event_id: Uuid,
+    pub(crate) messages: Vec<AddressedMessage>,
 }
 
 /// Events that are about to be taken in.
 #[derive(Debug)]
-pub(crate) struct Incoming<'a> {
-    /// Those that tell somebody. Events without recipients are not recorded.
-    events: Vec<&'a Understood>,
-    /// Those of their users who exist and are not erased.
+pub(crate) struct IntakeBatch<'a> {
+    /// The events that have recipients. Others are not recorded.
+    events: Vec<&'a InterpretedEvent>,
+    /// Their recipients who exist and are not erased.
     users: HashSet<Uuid>,
 }
 
-impl Incoming<'_> {
+impl IntakeBatch<'_> {
     /// Returns the ids by which the events are recorded.
     pub(crate) fn ids(&self) -> Vec<Uuid> {
-        self.events.iter().map(|event| event.event).collect()
+        self.events.iter().map(|event| event.event_id).collect()
     }
 }
 
-/// What was made in a transaction, to be told once it is committed.
+/// The notifications that a transaction created, to be published after the commit.
 #[derive(Debug, Default)]
-#[must_use = "the players wait to be told"]
-pub(crate) struct Made(pub(crate) Vec<MadeOne>);
+#[must_use = "publish them after the commit"]
+pub(crate) struct CreatedBatch(pub(crate) Vec<Created>);
 
 #[derive(Clone, Debug)]
-pub(crate) struct MadeOne {
+pub(crate) struct Created {
     pub(crate) notification: Notification,
     pub(crate) message: Arc<Message>,
 }
 
-impl Made {
+impl CreatedBatch {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -85,18 +85,18 @@ impl Made {
     }
 }
 
-/// How many of these can be written with one message to the database; at least one.
-fn fitting(made: &[MadeOne]) -> usize {
+/// Returns how many of these fit into one message to the database; at least one.
+fn batch_len(created: &[Created]) -> usize {
     let mut size = 0;
-    let fits = |one: &&MadeOne| {
+    let fits = |one: &&Created| {
         size += one.size();
-        size <= MESSAGE
+        size <= MAX_MESSAGE
     };
-    made.iter().take_while(fits).count().max(1)
+    created.iter().take_while(fits).count().max(1)
 }
 
-impl MadeOne {
-    /// About how many bytes it is, as one row.
+impl Created {
+    /// Estimates the bytes of its rows: one in the inbox, and one per channel.
     fn size(&self) -> usize {
         let Notification { texts, data, .. } = &self.notification;
         let texts: usize = texts.values().map(|text| text.title.len() + text.body.len()).sum();
@@ -121,99 +121,108 @@ impl Notifications {
         self.0.deliveries.webhooks()
     }
 
-    /// What an event says, and to whom; or why that cannot be told.
-    pub(crate) fn understand(&self, subject: &str, body: &[u8]) -> Result<Understood, String> {
-        let event = Event::decode(subject, body).map_err(|error| chain(&error))?;
-        let told = self.0.rules.told(&event, self.0.clock.now()).map_err(|untold| untold.to_string())?;
-        Ok(Understood { event: *event.id.as_uuid(), told })
+    /// Decodes an event and renders its messages. Fails with the cause if it cannot be interpreted.
+    pub(crate) fn interpret(&self, subject: &str, body: &[u8]) -> Result<InterpretedEvent, String> {
+        let now = self.0.clock.now();
+        let event = Event::decode(subject, body, now).map_err(|error| chain(&error))?;
+        let messages = self.0.rules.messages(&event, now).map_err(|error| error.to_string())?;
+        Ok(InterpretedEvent { event_id: *event.id.as_uuid(), messages })
     }
 
-    /// Prepares events to be taken in. Call it before the transaction: one that waits for a second connection may wait for ever.
-    pub(crate) async fn incoming<'a>(&self, events: &[&'a Understood]) -> Result<Incoming<'a>, Error> {
-        let events: Vec<&Understood> =
-            events.iter().filter(|event| !event.told.is_empty()).copied().collect();
+    /// Prepares a batch of events. Call it before the transaction: a transaction that waits for a second connection may wait forever.
+    pub(crate) async fn prepare_intake<'a>(
+        &self,
+        events: &[&'a InterpretedEvent],
+    ) -> Result<IntakeBatch<'a>, Error> {
+        let events: Vec<&InterpretedEvent> =
+            events.iter().filter(|event| !event.messages.is_empty()).copied().collect();
         let users = self.existing_users(&events).await?;
-        Ok(Incoming { events, users })
+        Ok(IntakeBatch { events, users })
     }
 
-    /// Returns the users of these events who exist.
-    async fn existing_users(&self, events: &[&Understood]) -> Result<HashSet<Uuid>, Error> {
-        let users = events.iter().flat_map(|event| event.told.iter().map(|told| told.user));
+    /// Returns the recipients of these events who exist.
+    async fn existing_users(&self, events: &[&InterpretedEvent]) -> Result<HashSet<Uuid>, Error> {
+        let users = events.iter().flat_map(|event| event.messages.iter().map(|message| message.user));
         let users: BTreeSet<Uuid> = users.collect();
         let users: Vec<UserId> = users.into_iter().map(UserId::from_uuid).collect();
-        let mut known = HashSet::with_capacity(users.len());
-        for some in users.chunks(KNOWN_AT_ONCE) {
-            known.extend(self.0.accounts.known(some).await?.iter().map(|user| *user.as_uuid()));
+        let mut existing = HashSet::with_capacity(users.len());
+        for some in users.chunks(USERS_PER_QUERY) {
+            existing.extend(self.0.accounts.filter_existing(some).await?.iter().map(|user| *user.as_uuid()));
         }
-        Ok(known)
+        Ok(existing)
     }
 
-    /// Makes the notifications of those events that are new. Also returns how many events are not.
-    pub(crate) async fn make_of(
+    /// Creates the notifications of the events in `new`. Also returns the number of duplicates.
+    pub(crate) async fn create_for_events(
         &self,
         tx: &mut Tx,
-        incoming: &Incoming<'_>,
+        batch: &IntakeBatch<'_>,
         mut new: HashSet<Uuid>,
-    ) -> Result<(Made, usize), db::Error> {
+    ) -> Result<(CreatedBatch, usize), db::Error> {
         let mut messages = Vec::new();
-        let (mut repeated, mut unknown) = (0, 0);
-        for event in &incoming.events {
-            // Twice in one batch is once.
-            if !new.remove(&event.event) {
-                repeated += 1;
+        let (mut duplicates, mut unknown) = (0, 0);
+        for event in &batch.events {
+            // Removed, because the batch may contain an event twice.
+            if !new.remove(&event.event_id) {
+                duplicates += 1;
                 continue;
             }
             let before = messages.len();
-            messages.extend(event.told.iter().filter(|told| incoming.users.contains(&told.user)).cloned());
-            unknown += event.told.len() - (messages.len() - before);
+            messages
+                .extend(event.messages.iter().filter(|message| batch.users.contains(&message.user)).cloned());
+            unknown += event.messages.len() - (messages.len() - before);
         }
-        self.0.metrics.unknown(unknown);
-        Ok((self.make(tx, &messages).await?, repeated))
+        self.0.metrics.unknown_users(unknown);
+        Ok((self.create(tx, &messages).await?, duplicates))
     }
 
-    /// Puts messages into the inboxes of their users, and their deliveries into the queues, in the caller's transaction.
-    pub(crate) async fn make(&self, tx: &mut Tx, messages: &[Addressed]) -> Result<Made, db::Error> {
+    /// Adds messages to the inboxes of their users, and their deliveries to the queues, in the caller's transaction.
+    pub(crate) async fn create(
+        &self,
+        tx: &mut Tx,
+        messages: &[AddressedMessage],
+    ) -> Result<CreatedBatch, db::Error> {
         let Parts { clock, config, deliveries, process, .. } = &*self.0;
-        let made = store::place(tx, messages, clock.now()).await?;
-        let mut rest = &made[..];
+        let created = store::assign_positions(tx, messages, clock.now()).await?;
+        let mut rest = &created[..];
         while !rest.is_empty() {
-            let (some, others) = rest.split_at(fitting(rest));
+            let (some, others) = rest.split_at(batch_len(rest));
             store::insert(tx, some.iter().map(|one| &one.notification), config.retention);
             deliveries.push(tx, *process, some);
             if !others.is_empty() {
-                tx.write().await?;
+                tx.flush().await?;
             }
             rest = others;
         }
-        Ok(Made(made))
+        Ok(CreatedBatch(created))
     }
 
-    /// Publishes the notifications that were made, after their commit.
-    pub(crate) async fn publish(&self, made: &Made) -> Published {
-        self.0.metrics.made(made.len());
-        self.0.deliveries.publish(made).await
+    /// Publishes new notifications to streams. Call it after the commit.
+    pub(crate) async fn publish(&self, created: &CreatedBatch) -> Published {
+        self.0.metrics.created(created.len());
+        self.0.deliveries.publish(created).await
     }
 
-    /// Publishes the notifications that were made and finishes their deliveries.
-    pub(crate) async fn deliver(&self, made: &Made) {
-        let published = self.publish(made).await;
-        self.settle(made, published).await;
+    /// Publishes new notifications and finishes their deliveries. Call it after the commit.
+    pub(crate) async fn deliver(&self, created: &CreatedBatch) {
+        let published = self.publish(created).await;
+        self.settle(created, published).await;
     }
 
-    /// Finishes the deliveries to streams. The workers of the queues make good what fails here.
-    pub(crate) async fn settle(&self, made: &Made, published: Published) {
-        self.0.deliveries.settle(made, published).await;
+    /// Finishes the deliveries to streams. The workers of the queues retry those that fail here.
+    pub(crate) async fn settle(&self, created: &CreatedBatch, published: Published) {
+        self.0.deliveries.settle(created, published).await;
     }
 
     pub(crate) async fn begin(&self) -> Result<Tx, Error> {
         Ok(self.0.db.begin().await?)
     }
 
-    /// Runs an attempt, which has a transaction of its own, again while it meets another one.
+    /// Runs `attempt`, which has its own transaction, again while it conflicts with another one.
     pub(crate) async fn retrying<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        db::retrying(Error::is_conflict, || self.0.db.bounded(attempt())).await
+        db::retry_conflicts(Error::is_conflict, || self.0.db.bounded(attempt())).await
     }
 }

@@ -1,9 +1,9 @@
-//! The tables: which events were taken in, and the inboxes.
+//! The tables of this service: event ids, inboxes, dead letters, disabled destinations, the position of the intake.
 
+mod dead_letters;
 mod destinations;
 mod inbox;
-mod letters;
-mod order;
+mod reader_position;
 mod remove;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,29 +13,34 @@ use base::Timestamp;
 use base::id::Uuid;
 use db::{Db, Error, InsertText, Tx, Value};
 
-use crate::model::{Addressed, Head, Notification};
-use crate::service::MadeOne;
+use crate::model::{AddressedMessage, Head, Notification};
+use crate::service::Created;
 
+pub(crate) use self::dead_letters::{
+    NewDeadLetter, add_dead_letter, count_dead_letters, count_matching_dead_letters, dead_letter,
+    dead_letters, group_dead_letters, last_dead_letter, lock_dead_letter, old_dead_letters,
+    remove_dead_letter,
+};
 pub(crate) use self::destinations::{disable, disabled, enable};
 pub use self::inbox::Filter;
-pub(crate) use self::inbox::{Found, InboxReader, Kept, Marking, Which, mark};
-pub(crate) use self::letters::{
-    NewLetter, add_letter, count_letters, last_letter, letter, letters, lock_letter, old_letters,
-    remove_letter,
+pub(crate) use self::inbox::{
+    InboxReader, InboxRows, MarkChange, MarkSelector, Retention, event_received, mark, newest_of_user,
+    notification_by_id,
 };
-pub(crate) use self::order::{add_reader, lock_reader, move_reader};
-pub(crate) use self::remove::{erase, erase_letters, forget_events, remove_old};
+pub(crate) use self::reader_position::{add_reader, lock_reader, move_reader};
+pub(crate) use self::remove::{erase, erase_dead_letters, remove_event_ids, remove_old};
 
-/// How many heads are moved on by one statement: servers take so many values and no more.
-const HEADS_AT_ONCE: usize = 1_000;
+/// How many heads one statement advances, because servers limit the values of a statement.
+const HEADS_PER_STATEMENT: usize = 1_000;
 
-const INSERT: &str = "INSERT INTO notification (user_id, position, notification_id, template, texts, data, created_at, expires_at, remove_at)";
+const INSERT: &str = "INSERT INTO notification (user_id, position, notification_id, template, texts, data, created_at, expires_at, \
+    remove_at)";
 
-/// Begins a transaction that takes in events and records their ids, in one round trip. Also returns which of them are new. Another
-/// transaction that takes in one of them waits for this one to end.
+/// Begins a transaction and records the ids of events, in one round trip. Also returns which of them are new. Another transaction with
+/// one of these events waits until this one ends.
 pub(crate) async fn begin_intake(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSet<Uuid>), Error> {
     const NEW: &str = "SELECT event_id FROM notification_event WHERE batch = ? AND event_id IN ({list})";
-    // In one order, so that two who take in the same ones do not wait for each other.
+    // Sorted, so that two transactions with the same events do not deadlock.
     let mut events = events.to_vec();
     events.sort_unstable();
     events.dedup();
@@ -45,7 +50,7 @@ pub(crate) async fn begin_intake(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSe
         "INSERT IGNORE INTO notification_event (event_id, batch, received_at)",
     );
     let rows = events.iter().map(|event| [event.into(), Value::Integer(batch), Value::Now]);
-    let (mut tx, added) = db.begin_with(insert, rows).await?;
+    let (mut tx, added) = db.begin_with_insert(insert, rows).await?;
     if added == events.len() as u64 {
         return Ok((tx, events.into_iter().collect()));
     }
@@ -57,21 +62,21 @@ pub(crate) async fn begin_intake(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSe
     Ok((tx, rows.iter().map(|(event,)| uuid(event)).collect()))
 }
 
-/// Gives messages the next positions in the inboxes of their users. Those of users who were erased are left out.
+/// Assigns messages the next positions in the inboxes of their users. Leaves out messages to erased users.
 ///
-/// The positions are the caller's until the transaction ends: whoever else adds to one of the inboxes waits.
-pub(crate) async fn place(
+/// The heads of the inboxes stay locked until the transaction ends: another transaction that adds to one of them waits.
+pub(crate) async fn assign_positions(
     tx: &mut Tx,
-    messages: &[Addressed],
+    messages: &[AddressedMessage],
     now: Timestamp,
-) -> Result<Vec<MadeOne>, Error> {
+) -> Result<Vec<Created>, Error> {
     let mut counts: BTreeMap<Uuid, i64> = BTreeMap::new();
     for message in messages {
         *counts.entry(message.user).or_default() += 1;
     }
-    let mut next = reserve(tx, &counts).await?;
-    let placed = messages.iter().filter_map(|Addressed { id, user, message }| {
-        let position = next.get_mut(user)?;
+    let mut positions = advance_heads(tx, &counts).await?;
+    let created = messages.iter().filter_map(|AddressedMessage { id, user, message }| {
+        let position = positions.get_mut(user)?;
         *position += 1;
         let notification = Notification {
             notification_id: *id.as_uuid(),
@@ -87,21 +92,21 @@ pub(crate) async fn place(
             archived_at: None,
             traceparent: message.traceparent.clone(),
         };
-        Some(MadeOne { notification, message: message.clone() })
+        Some(Created { notification, message: message.clone() })
     });
-    Ok(placed.collect())
+    Ok(created.collect())
 }
 
-/// Writes notifications that have their place, when the transaction is committed.
+/// Adds the rows of notifications to the commit of the transaction.
 pub(crate) fn insert<'a>(
     tx: &mut Tx,
     notifications: impl Iterator<Item = &'a Notification> + Clone,
     retention: Duration,
 ) {
-    let kept = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-    let written: Vec<(String, String)> = notifications.clone().map(written).collect();
-    let rows = notifications.zip(&written).map(|(notification, (texts, data))| {
-        let kept_until = notification.created_at.saturating_add(kept);
+    let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+    let serialized: Vec<(String, String)> = notifications.clone().map(serialized).collect();
+    let rows = notifications.zip(&serialized).map(|(notification, (texts, data))| {
+        let kept_until = notification.created_at.saturating_add(retention);
         [
             (&notification.user_id).into(),
             notification.position.into(),
@@ -117,18 +122,18 @@ pub(crate) fn insert<'a>(
     tx.insert_at_commit(INSERT, rows);
 }
 
-/// Moves the heads of these users on, and says where each was before. Users who were erased are not among them.
-async fn reserve(tx: &mut Tx, counts: &BTreeMap<Uuid, i64>) -> Result<HashMap<Uuid, i64>, Error> {
+/// Advances the heads of these users and returns the position of each before that. Leaves out erased users.
+async fn advance_heads(tx: &mut Tx, counts: &BTreeMap<Uuid, i64>) -> Result<HashMap<Uuid, i64>, Error> {
     let counts: Vec<(Uuid, i64)> = counts.iter().map(|(user, count)| (*user, *count)).collect();
     let mut before = HashMap::with_capacity(counts.len());
-    // In the order of users, over all pieces, so that two who add to the same ones do not wait for each other.
-    for some in counts.chunks(HEADS_AT_ONCE) {
-        before.extend(reserve_some(tx, some).await?);
+    // In the order of user ids, across all statements, so that two transactions with the same users do not deadlock.
+    for some in counts.chunks(HEADS_PER_STATEMENT) {
+        before.extend(advance_some_heads(tx, some).await?);
     }
     Ok(before)
 }
 
-async fn reserve_some(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, i64)>, Error> {
+async fn advance_some_heads(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, i64)>, Error> {
     let conflict = tx.dialect().pick(
         " ON CONFLICT (user_id) DO UPDATE SET position = position + excluded.position",
         " ON DUPLICATE KEY UPDATE position = position + VALUES(position)",
@@ -150,7 +155,7 @@ async fn reserve_some(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, 
     Ok(counts.iter().filter_map(before).collect())
 }
 
-/// Reads the heads of these users, as far as they have any.
+/// Reads the heads of these users. Leaves out users without one, and erased users.
 pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, Head>, Error> {
     const HEADS: &str = "SELECT user_id, position, marks FROM notification_head \
         WHERE erased_at IS NULL AND user_id IN ({list})";
@@ -167,7 +172,7 @@ pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, Head>
     db.bounded(reading).await
 }
 
-/// Those of these users who were erased.
+/// Returns those of these users who are erased.
 pub(crate) async fn erased(db: &Db, users: &[Uuid]) -> Result<HashSet<Uuid>, Error> {
     const ERASED: &str =
         "SELECT user_id FROM notification_head WHERE erased_at IS NOT NULL AND user_id IN ({list})";
@@ -183,14 +188,14 @@ pub(crate) async fn erased(db: &Db, users: &[Uuid]) -> Result<HashSet<Uuid>, Err
     db.bounded(reading).await
 }
 
-/// Ids as they are bound.
+/// Returns ids as bytes, to be bound to a query.
 fn all_bytes(ids: &[Uuid]) -> Vec<&[u8]> {
     ids.iter().map(|id| &id.as_bytes()[..]).collect()
 }
 
-/// Texts and data as they are kept.
-fn written(notification: &Notification) -> (String, String) {
-    // They are made of plain values.
+/// Returns the texts and the data as the table stores them.
+fn serialized(notification: &Notification) -> (String, String) {
+    // A map of plain values always serializes.
     (serde_json::to_string(&notification.texts).unwrap_or_default(), notification.data.to_string())
 }
 

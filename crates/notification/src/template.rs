@@ -1,14 +1,14 @@
-//! Texts with fields in them: `You received {resource}`.
+//! Text templates: `You received {resource}`.
 //!
-//! `{field}` stands for a field of the data that is always there; `{field|fallback}` for one that may be absent, with what is written
-//! then. `{{` and `}}` are braces. That a field exists is found out at start-up, so that nobody is sent half a sentence.
+//! `{field}` is replaced by a field that the data always has, `{field|fallback}` by one that may be absent. `{{` and `}}` are braces.
+//! Fields are checked at start-up, so that no player receives half a sentence.
 
 use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-/// A text with fields, parsed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A parsed text template.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextTemplate(Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,27 +17,27 @@ enum Piece {
     Field { name: String, fallback: Option<String> },
 }
 
-/// What is known of the fields of some data.
+/// The known fields of the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// Those that are always there.
+    /// The fields that are always present.
     pub always: Vec<String>,
-    /// Those that may be absent.
+    /// The fields that may be absent.
     pub sometimes: Vec<String>,
 }
 
-/// A field that should be there is not.
+/// A field without a fallback is absent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the field {0:?} is not in its data, or is no text or number")]
-pub struct Missing(pub String);
+#[error("the field {0:?} is not in the data, or is not a text or a number")]
+pub struct MissingField(pub String);
 
 impl Fields {
-    /// Those that a JSON schema of an object tells of, as far as they can be written into a text.
-    pub fn of_schema(schema: &Value) -> Self {
+    /// Returns the fields in the JSON schema of an object that can be rendered into a text.
+    pub fn from_schema(schema: &Value) -> Self {
         let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut fields = Self::default();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            if !is_writable(property) {
+            if !is_renderable(property) {
                 continue;
             }
             let is_always = required.iter().any(|required| required == name) && !may_be(property, "null");
@@ -67,7 +67,9 @@ impl TextTemplate {
             }
             let field = brace.strip_prefix('{').and_then(|field| field.split_once('}'));
             let Some((field, after)) = field else {
-                return Err(format!("a brace stands alone in {text:?}: write `{{{{` or `}}}}` for a brace"));
+                return Err(format!(
+                    "an unmatched brace in {text:?}: write `{{{{` or `}}}}` for a literal brace"
+                ));
             };
             let (name, fallback) = match field.split_once('|') {
                 Some((name, fallback)) => (name, Some(fallback.to_owned())),
@@ -75,7 +77,9 @@ impl TextTemplate {
             };
             let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
             if name.is_empty() || !name.chars().all(is_name) {
-                return Err(format!("{{{field}}} names no field: letters, digits and `_` are expected"));
+                return Err(format!(
+                    "{{{field}}} is not the name of a field: only letters, digits and `_` are allowed"
+                ));
             }
             if !plain.is_empty() {
                 pieces.push(Piece::Plain(std::mem::take(&mut plain)));
@@ -90,14 +94,14 @@ impl TextTemplate {
         Ok(Self(pieces))
     }
 
-    /// Whether it says what to write where this field is absent.
-    pub(crate) fn can_do_without(&self, field: &str) -> bool {
-        let without =
+    /// Whether it has a fallback for this field.
+    pub(crate) fn has_fallback(&self, field: &str) -> bool {
+        let is_fallback =
             |piece: &Piece| matches!(piece, Piece::Field { name, fallback: Some(_) } if name == field);
-        self.0.iter().any(without)
+        self.0.iter().any(is_fallback)
     }
 
-    /// What is wrong with it for data that has these fields.
+    /// Checks it against the fields of the data. Fails with the first mistake.
     pub fn check(&self, fields: &Fields) -> Result<(), String> {
         for piece in &self.0 {
             let Piece::Field { name, fallback } = piece else { continue };
@@ -105,27 +109,27 @@ impl TextTemplate {
                 continue;
             }
             if !fields.sometimes.contains(name) {
-                return Err(format!("there is no field {name:?}; there is {}", fields.listed()));
+                return Err(format!("there is no field {name:?}; the fields are {}", fields.listed()));
             }
             if fallback.is_none() {
                 return Err(format!(
-                    "the field {name:?} may be absent: write {{{name}|…}} with what to say then"
+                    "the field {name:?} may be absent: write {{{name}|…}} with a fallback text"
                 ));
             }
         }
         Ok(())
     }
 
-    /// The text for some data.
-    pub fn render(&self, data: &Value) -> Result<String, Missing> {
+    /// Renders the text with this data.
+    pub fn render(&self, data: &Value) -> Result<String, MissingField> {
         let mut text = String::new();
         for piece in &self.0 {
             match piece {
                 Piece::Plain(plain) => text.push_str(plain),
-                Piece::Field { name, fallback } => match (written(&data[name]), fallback) {
-                    (Some(written), _) => text.push_str(&written),
+                Piece::Field { name, fallback } => match (rendered(&data[name]), fallback) {
+                    (Some(value), _) => text.push_str(&value),
                     (None, Some(fallback)) => text.push_str(fallback),
-                    (None, None) => return Err(Missing(name.clone())),
+                    (None, None) => return Err(MissingField(name.clone())),
                 },
             }
         }
@@ -133,7 +137,7 @@ impl TextTemplate {
     }
 }
 
-/// As it was written.
+/// Writes the template in its source form.
 impl fmt::Display for TextTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.0 {
@@ -160,12 +164,12 @@ fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
     ["oneOf", "anyOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten()
 }
 
-/// Whether what a schema describes can be a part of a text.
-fn is_writable(schema: &Value) -> bool {
-    !may_be(schema, "object") && (schema["items"].is_null() || is_writable(&schema["items"]))
+/// Whether values of a schema can be rendered into a text.
+fn is_renderable(schema: &Value) -> bool {
+    !may_be(schema, "object") && (schema["items"].is_null() || is_renderable(&schema["items"]))
 }
 
-fn written(value: &Value) -> Option<String> {
+fn rendered(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -174,8 +178,8 @@ fn written(value: &Value) -> Option<String> {
             let mut text = String::new();
             for (at, item) in items.iter().enumerate() {
                 let separator = if at == 0 { "" } else { ", " };
-                // To write to a String cannot fail.
-                let _ = write!(text, "{separator}{}", written(item)?);
+                // Writing to a String cannot fail.
+                let _ = write!(text, "{separator}{}", rendered(item)?);
             }
             Some(text)
         }
@@ -189,33 +193,33 @@ mod tests {
 
     use super::*;
 
-    fn rendered(text: &str, data: &Value) -> Result<String, String> {
+    fn render(text: &str, data: &Value) -> Result<String, String> {
         TextTemplate::parse(text)?.render(data).map_err(|missing| missing.to_string())
     }
 
     #[test]
     fn fields_are_filled_in() {
         let data = json!({ "resource": "sword", "quantity": 3, "new": true, "players": ["a", "b"], "o": {} });
-        assert_eq!(rendered("{resource} x{quantity} {new} {players}", &data).unwrap(), "sword x3 true a, b");
-        assert_eq!(rendered("{{{resource}}} {{}}", &data).unwrap(), "{sword} {}");
-        assert_eq!(rendered("{gone|one} of {quantity|none}", &data).unwrap(), "one of 3");
-        assert_eq!(rendered("", &data).unwrap(), "");
+        assert_eq!(render("{resource} x{quantity} {new} {players}", &data).unwrap(), "sword x3 true a, b");
+        assert_eq!(render("{{{resource}}} {{}}", &data).unwrap(), "{sword} {}");
+        assert_eq!(render("{gone|one} of {quantity|none}", &data).unwrap(), "one of 3");
+        assert_eq!(render("", &data).unwrap(), "");
         for absent in ["{gone}", "{o}"] {
-            assert!(rendered(absent, &data).unwrap_err().contains("is not in its data"), "{absent}");
+            assert!(render(absent, &data).unwrap_err().contains("is not in the data"), "{absent}");
         }
     }
 
     #[test]
-    fn what_is_no_template_is_refused() {
+    fn invalid_templates_are_refused() {
         let text = "{{a}} {b} {c|d}";
         assert_eq!(TextTemplate::parse(text).unwrap().to_string(), text);
-        for wrong in ["{", "}", "{a", "a}", "{}", "{a b}", "{a.b}", "{|x}"] {
-            assert!(TextTemplate::parse(wrong).is_err(), "{wrong}");
+        for invalid in ["{", "}", "{a", "a}", "{}", "{a b}", "{a.b}", "{|x}"] {
+            assert!(TextTemplate::parse(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn unknown_fields_and_those_that_may_be_absent_are_found_beforehand() {
+    fn check_finds_unknown_fields_and_optional_fields_without_a_fallback() {
         let schema = json!({
             "required": ["resource", "nested"],
             "properties": {
@@ -223,12 +227,12 @@ mod tests {
                 "nested": { "type": "object" },
             },
         });
-        let fields = Fields::of_schema(&schema);
+        let fields = Fields::from_schema(&schema);
         let check = |text: &str| TextTemplate::parse(text).unwrap().check(&fields);
         assert_eq!(check("{resource} {quantity|1}"), Ok(()));
         assert_eq!(
             check("{resorce}"),
-            Err("there is no field \"resorce\"; there is resource, quantity".to_owned())
+            Err("there is no field \"resorce\"; the fields are resource, quantity".to_owned())
         );
         assert!(check("{quantity}").unwrap_err().contains("may be absent: write {quantity|…}"));
         assert!(check("{nested}").is_err());

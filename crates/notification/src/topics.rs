@@ -12,7 +12,7 @@ impl Topic for NotificationAdded {
     type Key = Player;
     type Message = Notification;
     const NAME: &'static str = "notification";
-    // A stream knows the position already.
+    // A stream skips positions that it has sent.
     const REPEATABLE: bool = true;
 }
 

@@ -10,24 +10,27 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
+use outbox::Outbox;
+use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, Loop, Need, OpenError, Opened, OperatorRoute, Provided, Role, Service, Services,
-    Settings, Standing, StandingError, StreamConfig,
+    Context, Dependency, JobKind, Loop, Need, OpenError, OperatorRoute, Provided, Role, Screen, Service,
+    ServiceParts, ServiceStatus, Services, Settings, StatusError, StreamConfig,
 };
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
-use crate::standing::standing;
+use crate::status::status;
 use crate::{
-    Api, Broadcasts, ChannelQueues, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS,
-    Metrics, Notifications, Parts, Rules, Watch, Webhooks, Wrong, operator, routes,
+    Api, Broadcasts, ChannelQueues, Config, Deliveries, DeliveryCheck, EraseInbox, Inbox, Intake, MIGRATIONS,
+    Metrics, Notifications, Parts, Rules, StreamWatcher, TemplateError, Webhooks, admin, console,
+    dead_letters, routes, steps,
 };
 
-/// To notify players.
+/// The right to notify players.
 pub const RIGHT: Right = Right::new("notifications");
 
-/// The longest downtime of loops that players wait for, however long a store was away.
-const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
+/// The longest pause before a failed loop restarts, for loops that players wait for.
+const MAX_DOWNTIME: Duration = Duration::from_secs(1);
 
 /// Notifications as a service. Provides [`Notifications`] and [`Inbox`].
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +54,37 @@ impl Service for Wiring {
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        operator::operator_routes()
+        admin::operator_routes()
+    }
+
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn jobs(&self) -> Vec<JobKind> {
+        dead_letters::jobs()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        steps::figures()
+    }
+
+    fn steps<'a>(
+        &'a self,
+        provided: &'a Provided,
+        subject: &'a Subject,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async move {
+            let outbox = provided.find::<Outbox>();
+            match provided.find::<Notifications>() {
+                Some(notifications) => {
+                    Ok(steps::steps(&notifications, outbox.as_ref(), subject, limit).await?)
+                }
+                None => Ok(Vec::new()),
+            }
+        }
+        .boxed()
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -59,22 +92,22 @@ impl Service for Wiring {
             Need::degrades(
                 Role::Gateway,
                 Dependency::Redis,
-                "Streams learn of notifications at their heartbeat instead of at once.",
+                "Streams receive notifications at their heartbeat instead of at once.",
             ),
             Need::essential(
                 Role::Notifier,
                 Dependency::Sql,
-                "Nothing is put into inboxes and nothing is delivered.",
+                "Nothing is added to inboxes and nothing is delivered.",
             ),
             Need::degrades(
                 Role::Notifier,
                 Dependency::Redis,
-                "Inboxes are filled and webhooks are called; streams learn of it at their heartbeat.",
+                "Inboxes are filled and webhooks are called; streams receive notifications at their heartbeat.",
             ),
             Need::degrades(
                 Role::Notifier,
                 Dependency::Nats,
-                "Events become notifications later; notifications of services, broadcasts and webhooks are delivered.",
+                "Events become notifications later; requests of services, broadcasts and webhooks continue.",
             ),
         ]
     }
@@ -83,35 +116,36 @@ impl Service for Wiring {
         settings.put(reader.section::<Config>("notification"));
     }
 
-    /// Finds texts with gaps, and settings with which an event would be delivered twice.
+    /// Finds mistakes in templates, and retentions with which an event would notify twice.
     fn check_settings(&self, reader: &mut Reader<'_>, settings: &Settings, services: Services) {
         let config: &Config = settings.get();
-        for Wrong { key, what } in Rules::new(config, &services.events()).err().into_iter().flatten() {
+        for TemplateError { key, what } in Rules::new(config, &services.events()).err().into_iter().flatten()
+        {
             reader.check(&[&key], false, || what);
         }
         let outlives = config.dedupe_retention > settings.stores.bus.max_age;
         reader.check(&["notification.dedupe_retention", "bus.max_age"], outlives, || {
-            "it must be longer than bus.max_age: an event that the bus still has, and that nobody remembers, would be told again"
+            "must be longer than bus.max_age: otherwise an event that the bus still has, and whose id was removed, would notify again"
                 .to_owned()
         });
     }
 
-    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+    fn status<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<ServiceStatus, StatusError>> {
         async move {
             match provided.find::<Notifications>() {
-                Some(notifications) => standing(&notifications).await,
-                None => Ok(Standing::default()),
+                Some(notifications) => status(&notifications).await,
+                None => Ok(ServiceStatus::default()),
             }
         }
         .boxed()
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         open(context).boxed_local()
     }
 }
 
-async fn open(context: &Context) -> Result<Opened, OpenError> {
+async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let (config, clock, stores) = (context.settings.get::<Config>(), &context.clock, &context.stores);
     let (db, bus, live) = (&stores.db, &stores.bus, &stores.live);
     let accounts: Accounts = context.get()?;
@@ -120,13 +154,13 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     let webhooks = Webhooks::new(db.clone(), &config.webhooks, clock, &webhook_metrics)
         .map_err(|source| OpenError::unusable("notification.webhooks", source))?;
     let metrics = context.metrics.register(Metrics::new);
-    let check = Check::new(db.clone(), clock.clone(), metrics.clone());
+    let check = DeliveryCheck::new(db.clone(), clock.clone(), metrics.clone());
     let channels = ChannelQueues::new(db, config, &queues, clock);
     let deliveries = Deliveries::new(channels, live.clone(), webhooks, check);
     accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
-    // The settings have been checked for this.
+    // `check_settings` has checked them.
     let rules = Rules::new(config, &context.services.events())
-        .map_err(|wrong| OpenError::unusable("notification.templates", format!("{wrong:?}")))?;
+        .map_err(|errors| OpenError::unusable("notification.templates", format!("{errors:?}")))?;
     let inbox = Inbox::new(db.clone(), live.clone(), clock.clone(), config);
     let notifications = Notifications::new(Parts {
         process: context.process,
@@ -142,26 +176,30 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     context.provide(notifications.clone())?;
     context.provide(inbox.clone())?;
 
-    let mut opened = Opened { service_api: routes(notifications.clone()), ..Opened::default() };
+    let mut parts = ServiceParts { service_api: routes(notifications.clone()), ..ServiceParts::default() };
     if context.settings.roles.contains(Role::Gateway) {
         let StreamConfig { heartbeat } = *context.settings.get();
-        let watch = Watch::new(live.clone(), inbox, heartbeat, metrics);
+        let watcher = StreamWatcher::new(live.clone(), inbox, heartbeat, metrics);
         let watch =
-            Loop::new("notification-watch", watch, |watch, drain| async move { watch.run(drain).await });
-        opened.loops.push(watch.down_at_most(LONGEST_DOWNTIME));
+            Loop::new(
+                "notification-watch",
+                watcher,
+                |watcher, drain| async move { watcher.run(drain).await },
+            );
+        parts.loops.push(watch.with_max_downtime(MAX_DOWNTIME));
     }
     if context.settings.roles.contains(Role::Notifier) {
         let intake = Intake::new(bus.clone(), notifications.clone());
-        // An embedded bus keeps events for consumers that it knows, so this one has to be known before anything is published.
+        // An embedded bus keeps events only for existing consumers, so this one must exist before the first event.
         if let Bus::Memory(_) = bus {
             intake.subscribe().await.map_err(|source| OpenError::unusable("bus", source))?;
         }
-        opened.loops.extend(notifier_loops(context, intake, notifications));
+        parts.loops.extend(notifier_loops(context, intake, notifications));
     }
-    Ok(opened)
+    Ok(parts)
 }
 
-/// The loops of the role `notifier`.
+/// Returns the loops of the role `notifier`.
 fn notifier_loops(context: &Context, intake: Intake, notifications: Notifications) -> Vec<Loop> {
     let process = context.process;
     let intake =
@@ -173,16 +211,20 @@ fn notifier_loops(context: &Context, intake: Intake, notifications: Notification
         Loop::new("notification-broadcasts", notifications.clone(), move |all, drain| async move {
             all.broadcasts().run(process, all.clone(), drain).await
         });
-    let keep = Loop::new("notification-keeper", notifications, |all, drain| async move {
+    let clean = Loop::new("notification-cleaner", notifications, |all, drain| async move {
         let (deliveries, broadcasts) = (all.deliveries(), all.broadcasts());
-        // When one cannot go on all are started again.
-        futures::try_join!(all.keep(drain.clone()), deliveries.keep(drain.clone()), broadcasts.keep(drain))
-            .map(drop)
+        // If one fails, supervision restarts all of them.
+        futures::try_join!(
+            all.run_retention(drain.clone()),
+            deliveries.run_retention(drain.clone()),
+            broadcasts.run_retention(drain)
+        )
+        .map(drop)
     });
     vec![
-        intake.down_at_most(LONGEST_DOWNTIME).stops_after(outbox::RELAY),
-        deliver.down_at_most(LONGEST_DOWNTIME),
-        broadcast.down_at_most(LONGEST_DOWNTIME),
-        keep,
+        intake.with_max_downtime(MAX_DOWNTIME).stops_after(outbox::RELAY),
+        deliver.with_max_downtime(MAX_DOWNTIME),
+        broadcast.with_max_downtime(MAX_DOWNTIME),
+        clean,
     ]
 }

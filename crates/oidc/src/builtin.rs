@@ -1,13 +1,17 @@
-//! A small issuer for development: real OpenID Connect with a code flow, keys and sessions, and no passwords.
+//! A small issuer for development: OpenID Connect with the code flow, signing keys and sessions, but without passwords.
 //!
-//! Whoever opens the page picks who they are, so it must be reachable from this machine only: [`Builtin::new`] refuses an issuer
-//! that is not on loopback. Everything is in memory; a restart signs everybody out.
+//! Its page lets the visitor sign in as any user, so it must not be reachable from other machines: [`Builtin::new`] refuses an
+//! issuer URL that is not on loopback. All state is in memory; a restart signs every user out.
+//!
+//! It knows two clients. The configured `client_id` is the gateway: it redirects to pages below the public URL. [`GAME_CLIENT`]
+//! is a public client for games without a browser session: it redirects to a loopback address on any port (RFC 8252).
 //!
 //! # Invariants
-//! - PKCE with S256 is required, and redirects lead to below the public URL only.
-//! - A code is good once and for a minute. If it comes twice, what was given for it is taken back.
-//! - A refresh token is good once. If it comes twice, the session ends: one of the two is not who it should be.
-//! - Keys that do not sign any more are published for as long as their tokens may live.
+//! - PKCE with S256 is required.
+//! - A code is valid once and for a minute. A second use ends the session that the first use started.
+//! - A refresh token is valid once. A second use ends the session, because one of the two holders is not the owner.
+//! - Codes and refresh tokens are valid for the client that requested them only.
+//! - Retired keys stay published until their tokens have expired.
 
 mod authorize;
 mod grants;
@@ -17,6 +21,7 @@ mod signing;
 mod token;
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,33 +30,45 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::Clock;
 use serde_json::{Value, json};
-use url::Url;
+use url::{Host, Url};
 
-use crate::claims::{Access, Claims};
+use crate::claims::{AccessToken, Claims};
 use crate::config::{Algorithm, Config, check_issuer, is_loopback};
-use crate::error::{Error, Refused};
+use crate::error::{Error, TokenError};
 use crate::jwt::Jwt;
 use grants::Grants;
-use signing::{Said, SigningKeys};
+use signing::{SigningKeys, TokenSubject};
 
-/// How long an access token is good.
+/// The public client for games that run outside a browser. It has no secret and redirects to loopback addresses.
+pub const GAME_CLIENT: &str = "playhouse-game";
+/// The lifetime of an access token.
 const ACCESS_TTL: Duration = Duration::from_secs(300);
-/// How long an access token for a script is good. Also, for how long an old key is published.
+/// The lifetime of an access token for scripts. Retired keys stay published for the same time.
 const SCRIPT_TTL: Duration = Duration::from_secs(3600);
-/// The longest name of a user.
+/// The longest user name.
 const MAX_NAME: usize = 64;
-/// Those whom the page offers, and what they are called.
-const PEOPLE: [(&str, &str); 3] =
+/// The users that the page offers: user name and display name.
+const SAMPLE_USERS: [(&str, &str); 3] =
     [("ada", "Ada Lovelace"), ("grace", "Grace Hopper"), ("alan", "Alan Turing")];
 
-/// The issuer. Clones are the same.
+/// The issuer. Cheap to clone; clones share state.
 #[derive(Clone)]
 pub struct Builtin(Arc<Inner>);
+
+/// A user of the builtin issuer, who need not have signed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleUser {
+    /// The issuer, exactly as in `iss`.
+    pub issuer: String,
+    pub subject: String,
+    /// The display name.
+    pub name: String,
+}
 
 struct Inner {
     config: Config,
     issuer: Url,
-    redirects_under: Url,
+    redirects_under: Vec<Url>,
     clock: Clock,
     access_ttl: Duration,
     keys: Mutex<SigningKeys>,
@@ -59,22 +76,23 @@ struct Inner {
 }
 
 impl Builtin {
-    /// `issuer` is where [`routes`](Self::routes) will be found; redirects lead to below `redirects_under` only.
-    pub fn new(config: &Config, issuer: Url, redirects_under: Url, clock: Clock) -> Result<Self, Error> {
+    /// Creates the issuer. Serve [`routes`](Self::routes) at the URL `issuer`. The redirects of the gateway and of the console must be
+    /// below one of `redirects_under`.
+    pub fn new(config: &Config, issuer: Url, redirects_under: Vec<Url>, clock: Clock) -> Result<Self, Error> {
         Self::with_access_ttl(config, issuer, redirects_under, clock, ACCESS_TTL)
     }
 
-    /// As [`new`](Self::new), with access tokens that are good for another time.
+    /// Like [`new`](Self::new), with another lifetime for access tokens.
     pub fn with_access_ttl(
         config: &Config,
         issuer: Url,
-        redirects_under: Url,
+        redirects_under: Vec<Url>,
         clock: Clock,
         access_ttl: Duration,
     ) -> Result<Self, Error> {
         check_issuer(&issuer).map_err(Error::Setup)?;
         if !is_loopback(&issuer) {
-            let why = format!("the builtin issuer is for loopback hosts only, not for {issuer}");
+            let why = format!("the builtin issuer must be on a loopback host, not at {issuer}");
             return Err(Error::Setup(why));
         }
         Ok(Self(Arc::new(Inner {
@@ -88,13 +106,13 @@ impl Builtin {
         })))
     }
 
-    /// Everything below the issuer's path.
+    /// Returns the routes, relative to the issuer's path.
     pub fn routes(&self) -> Router {
         Router::new()
             .route("/.well-known/openid-configuration", get(discovery))
             .route("/jwks", get(jwks))
             .route("/style.css", get(page::style))
-            .route("/authorize", get(authorize::ask).post(authorize::pick))
+            .route("/authorize", get(authorize::show_picker).post(authorize::sign_in))
             .route("/token", post(token::token))
             .route("/revoke", post(token::revoke))
             .route("/userinfo", get(session::userinfo).post(session::userinfo))
@@ -102,18 +120,28 @@ impl Builtin {
             .with_state(self.clone())
     }
 
-    /// An access token for scripts, good for an hour. `roles` are words with spaces in between: `player`, `operator`, `operator-readonly`, `service`,
-    /// or any role as it stands in tokens, such as `playhouse-may-entitlements`.
+    /// Signs an access token for scripts, valid for an hour. `roles` are separated by spaces: `player`, `operator`,
+    /// `operator-readonly`, `service`, or any role as in tokens, such as `playhouse-may-entitlements`.
     pub fn token(&self, user: &str, roles: Option<&str>) -> Result<String, Error> {
         if !is_name(user) {
-            return Err(Error::Setup(format!("{user:?} cannot be the name of a user")));
+            return Err(Error::UserName(user.to_owned()));
         }
         let roles = self.roles(roles.unwrap_or("player"));
-        let said = Said { user, roles: &roles, scope: "openid profile", sid: None };
-        self.keys().sign_access(&self.0, &said, SCRIPT_TTL)
+        let client_id = &self.0.config.client_id;
+        let subject = TokenSubject { client_id, user, roles: &roles, scope: "openid profile", sid: None };
+        self.keys().sign_access(&self.0, &subject, SCRIPT_TTL)
     }
 
-    /// From now on a new key signs. The old one stays published for as long as its tokens may live.
+    /// Returns what the tokens of a user say about them. Fails if nobody can have this name.
+    pub fn sample_user(&self, user: &str) -> Result<SampleUser, Error> {
+        if !is_name(user) {
+            return Err(Error::UserName(user.to_owned()));
+        }
+        let (issuer, name) = (self.0.issuer.as_str().to_owned(), full_name(user).to_owned());
+        Ok(SampleUser { issuer, subject: user.to_owned(), name })
+    }
+
+    /// Starts to sign with a new key. The old one stays published until its tokens have expired.
     pub fn rotate_keys(&self) -> Result<(), Error> {
         self.keys().rotate(self.0.clock.now())
     }
@@ -126,7 +154,7 @@ impl Builtin {
         self.0.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The roles that stand in tokens for our words.
+    /// Maps our role words to the roles in tokens.
     fn roles(&self, words: &str) -> Vec<String> {
         let config = &self.0.config;
         let role = |word| match word {
@@ -139,34 +167,50 @@ impl Builtin {
         words.split_ascii_whitespace().filter_map(role).collect()
     }
 
-    /// Whom one of our access tokens speaks for, if their session has not ended.
-    fn bearer(&self, token: &str) -> Result<Access, Refused> {
+    /// Verifies one of our access tokens. Refuses it if its session has ended.
+    fn bearer(&self, token: &str) -> Result<AccessToken, TokenError> {
         let now = self.0.clock.now();
         let jwt = Jwt::parse(token, &[Algorithm::Es256])?;
-        let keys = self.keys().published(now).map_err(Refused::Unavailable)?;
-        let map = jwt.claims(keys.of(&jwt)?)?;
+        let keys = self.keys().published(now).map_err(TokenError::Unavailable)?;
+        let map = jwt.claims(keys.find(&jwt)?)?;
         let (config, issuer) = (&self.0.config, self.0.issuer.as_str());
         let access = Claims { map, header: &jwt.header, config, issuer, now }.access()?;
         let is_over = access.sid.as_ref().is_some_and(|sid| !self.grants().is_open(sid, now));
-        if is_over { Err(Refused::Expired) } else { Ok(access) }
+        if is_over { Err(TokenError::Expired) } else { Ok(access) }
     }
 
-    /// The session that one of our ID tokens is of, however old it is.
+    /// Returns the session of one of our ID tokens, even if the token has expired.
     fn hinted_session(&self, id_token: &str) -> Option<String> {
         let jwt = Jwt::parse(id_token, &[Algorithm::Es256]).ok()?;
         let keys = self.keys().published(self.0.clock.now()).ok()?;
-        let claims = jwt.claims(keys.of(&jwt).ok()?).ok()?;
+        let claims = jwt.claims(keys.find(&jwt).ok()?).ok()?;
         Some(claims.get("sid")?.as_str()?.to_owned())
     }
 
-    /// Whether a browser may be sent there.
-    fn may_redirect_to(&self, url: &Url) -> bool {
-        let base = &self.0.redirects_under;
-        let folder = base.path().trim_end_matches('/');
-        let is_below =
-            url.path().strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    /// Returns whether a client of this id exists.
+    fn is_client(&self, client_id: &str) -> bool {
+        client_id == self.0.config.client_id || client_id == GAME_CLIENT
+    }
+
+    /// Returns whether a client may send the browser to this URL.
+    fn may_redirect_to(&self, client_id: &str, url: &Url) -> bool {
         let is_plain = url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
-        url.origin() == base.origin() && is_below && is_plain
+        is_plain
+            && if client_id == self.0.config.client_id {
+                self.0.redirects_under.iter().any(|base| is_below(url, base))
+            } else {
+                is_loopback_redirect(url)
+            }
+    }
+
+    /// Describes the URLs that a client may redirect to, for error pages.
+    fn redirect_rule(&self, client_id: &str) -> String {
+        if client_id == self.0.config.client_id {
+            let urls: Vec<&str> = self.0.redirects_under.iter().map(Url::as_str).collect();
+            format!("a URL below {}", urls.join(" or "))
+        } else {
+            "a URL on http://127.0.0.1 or http://[::1], with any port and path".to_owned()
+        }
     }
 }
 
@@ -185,7 +229,7 @@ impl fmt::Debug for Builtin {
 async fn discovery(State(builtin): State<Builtin>) -> Json<Value> {
     let this = &builtin.0;
     let methods = match this.config.client_secret {
-        Some(_) => json!(["client_secret_basic", "client_secret_post"]),
+        Some(_) => json!(["client_secret_basic", "client_secret_post", "none"]),
         None => json!(["none"]),
     };
     Json(json!({
@@ -214,15 +258,34 @@ async fn jwks(State(builtin): State<Builtin>) -> Json<Value> {
     Json(builtin.keys().key_set(now))
 }
 
-/// What the page takes for the name of a user.
-fn is_name(name: &str) -> bool {
-    let is_sound = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_sound)
+/// Returns whether a URL is that of a folder or below it.
+fn is_below(url: &Url, base: &Url) -> bool {
+    let folder = base.path().trim_end_matches('/');
+    let is_below =
+        url.path().strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    url.origin() == base.origin() && is_below
 }
 
-/// What a user is called.
+/// Returns whether a native app may listen at this URL for its code: `http`, a loopback IP address, any port and path (RFC 8252,
+/// section 7.3). The name `localhost` is refused because it may resolve to another interface (section 8.3).
+fn is_loopback_redirect(url: &Url) -> bool {
+    let is_loopback_ip = match url.host() {
+        Some(Host::Ipv4(address)) => address == Ipv4Addr::LOCALHOST,
+        Some(Host::Ipv6(address)) => address == Ipv6Addr::LOCALHOST,
+        Some(Host::Domain(_)) | None => false,
+    };
+    url.scheme() == "http" && is_loopback_ip
+}
+
+/// Returns whether the page accepts this user name.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_allowed)
+}
+
+/// Returns the display name of a user.
 fn full_name(user: &str) -> &str {
-    PEOPLE.iter().find(|(name, _)| *name == user).map_or(user, |(_, full)| full)
+    SAMPLE_USERS.iter().find(|(name, _)| *name == user).map_or(user, |(_, full)| full)
 }
 
 #[cfg(test)]
@@ -240,13 +303,26 @@ mod tests {
     }
 
     #[test]
-    fn redirects_stay_below_the_folder_of_the_public_url() {
+    fn sample_user_is_as_in_the_tokens() {
+        let config = load::<All>(Layers::new(crate::config::REFERENCE)).unwrap().config.0;
+        let url = Url::parse("http://127.0.0.1:1/issuer").unwrap();
+        let builtin = Builtin::new(&config, url.clone(), vec![url], Clock::system()).unwrap();
+        for user in ["ada", "bob"] {
+            let SampleUser { issuer, subject, name } = builtin.sample_user(user).unwrap();
+            let access = builtin.bearer(&builtin.token(user, None).unwrap()).unwrap();
+            assert_eq!((issuer, subject, Some(name)), (access.issuer, access.subject, access.name));
+        }
+        assert!(matches!(builtin.sample_user("a b"), Err(Error::UserName(_))));
+    }
+
+    #[test]
+    fn gateway_redirects_stay_below_the_public_url() {
         let config = load::<All>(Layers::new(crate::config::REFERENCE)).unwrap().config.0;
         let url = |text: &str| Url::parse(text).unwrap();
         let may = |base: &str, target: &str| {
             let issuer = url("http://127.0.0.1:1/issuer");
-            let builtin = Builtin::new(&config, issuer, url(base), Clock::system()).unwrap();
-            builtin.may_redirect_to(&url(target))
+            let builtin = Builtin::new(&config, issuer, vec![url(base)], Clock::system()).unwrap();
+            builtin.may_redirect_to(&config.client_id, &url(target))
         };
         for (base, right) in [
             ("http://127.0.0.1:1", "http://127.0.0.1:1/login/callback?x=1"),
@@ -271,7 +347,40 @@ mod tests {
     }
 
     #[test]
-    fn names_are_plain() {
+    fn game_redirects_are_loopback_addresses_with_any_port_and_path() {
+        let config = load::<All>(Layers::new(crate::config::REFERENCE)).unwrap().config.0;
+        let url = |text: &str| Url::parse(text).unwrap();
+        let public = url("http://127.0.0.1:1/games");
+        let builtin =
+            Builtin::new(&config, public.join("/issuer").unwrap(), vec![public], Clock::system()).unwrap();
+        for right in [
+            "http://127.0.0.1:53124/",
+            "http://127.0.0.1:53124",
+            "http://127.0.0.1/callback",
+            "http://127.0.0.1:9/any/path?x=1",
+            "http://[::1]:53124/callback",
+        ] {
+            assert!(builtin.may_redirect_to(GAME_CLIENT, &url(right)), "{right}");
+            assert!(!builtin.may_redirect_to(&config.client_id, &url(right)), "the gateway at {right}");
+        }
+        for wrong in [
+            "https://127.0.0.1:53124/",
+            "http://localhost:53124/",
+            "http://127.0.0.2:53124/",
+            "http://10.0.0.1:53124/",
+            "http://127.0.0.1.example.org/",
+            "http://me@127.0.0.1:53124/",
+            "http://127.0.0.1:53124/#x",
+            "http://[::2]:53124/",
+            "game://callback",
+            "javascript:alert(1)",
+        ] {
+            assert!(!builtin.may_redirect_to(GAME_CLIENT, &url(wrong)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn user_names_are_plain_ascii() {
         for right in ["a", "Ada.Lovelace_1-2", &"x".repeat(64)] {
             assert!(is_name(right), "{right}");
         }

@@ -1,44 +1,44 @@
-//! Settings of the issuer.
+//! The settings of section `identity`.
 
 use std::fmt;
 use std::time::Duration;
 
-use ::config::{Choice, Reader, Rejected, Secret, Section, Setting, Value};
+use ::config::{Choice, InvalidValue, Reader, Secret, Section, Setting, Value};
 use url::{Host, Url};
 
-/// Settings of the issuer.
+/// The settings of section `identity`.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub issuer: IssuerUrl,
-    /// As whom the issuer knows us.
+    /// Our client id at the issuer.
     pub client_id: String,
-    /// With it we are a confidential client, without it a public one.
+    /// With a secret we are a confidential client, without one a public client.
     pub client_secret: Option<Secret>,
-    /// What is asked for at sign-in.
+    /// The scopes that a sign-in requests.
     pub scopes: Vec<String>,
-    /// What access tokens may be for. One of them has to be in `aud`.
+    /// The accepted audiences. `aud` of an access token must contain one of them.
     pub audiences: Vec<String>,
-    /// With what tokens may be signed.
+    /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
-    /// How far the clocks may be apart.
+    /// The tolerated difference between our clock and the issuer's.
     pub clock_skew: Duration,
-    /// How long one request to the issuer may take.
+    /// The timeout of one request to the issuer.
     pub timeout: Duration,
-    /// How often keys are asked for at most because of a token.
+    /// The pause before tokens with unknown keys cause another fetch of the keys.
     pub keys_cooldown: Duration,
-    /// After what time keys are asked for anew.
+    /// The age at which cached keys are fetched again.
     pub keys_max_age: Duration,
-    /// Where roles are: the name of a claim, or a path through claims with dots in between.
+    /// The claim that holds the roles: its name, or a dotted path to it.
     pub roles_claim: String,
     /// The role of operators.
     pub operator_role: String,
-    /// The role of operators who may only read.
+    /// The role of read-only operators.
     pub readonly_operator_role: String,
     /// The role of services.
     pub service_role: String,
-    /// What the roles begin with that give a service its rights.
+    /// The prefix of the roles that give a service its rights.
     pub right_prefix: String,
-    /// Where the name to be shown is. Without it `preferred_username` is taken.
+    /// The claim that holds the display name. `preferred_username` is the fallback.
     pub name_claim: String,
 }
 
@@ -83,7 +83,7 @@ impl Config {
             reader.check(&[name], !value.is_empty(), || "must not be empty".to_owned());
         }
         reader.check(&["scopes"], self.scopes.iter().any(|scope| scope == "openid"), || {
-            "must have \"openid\": without it there is no ID token".to_owned()
+            "must contain \"openid\": without it there is no ID token".to_owned()
         });
         let is_scope = |scope: &String| !scope.is_empty() && scope.bytes().all(|c| c.is_ascii_graphic());
         reader.check(&["scopes"], self.scopes.iter().all(is_scope), || {
@@ -102,7 +102,7 @@ impl Config {
         let is_own = self.readonly_operator_role != self.operator_role
             && self.readonly_operator_role != self.service_role;
         reader.check(&["readonly_operator_role"], is_own, || {
-            "operators who may only read must have a role of their own".to_owned()
+            "read-only operators must have a role of their own".to_owned()
         });
         reader.check(&["keys_cooldown", "keys_max_age"], self.keys_cooldown <= self.keys_max_age, || {
             "keys_cooldown must be at most keys_max_age".to_owned()
@@ -110,7 +110,7 @@ impl Config {
     }
 }
 
-/// Which issuer: our own for development, somebody else's, or none, where nobody signs in.
+/// The issuer: the builtin one for development, an external one, or none if sign-in is disabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IssuerUrl {
     None,
@@ -139,15 +139,15 @@ impl Setting for IssuerUrl {
         "\"builtin:\" (for development), \"https://HOST/PATH\", or \"none:\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?;
         match text.as_str() {
             "none:" => return Ok(Self::None),
             "builtin:" => return Ok(Self::Builtin),
             _ => {}
         }
-        let url = Url::parse(&text).map_err(|error| Rejected::because(error.to_string()))?;
-        check_issuer(&url).map_err(Rejected::because)?;
+        let url = Url::parse(&text).map_err(|error| InvalidValue::with_reason(error.to_string()))?;
+        check_issuer(&url).map_err(InvalidValue::with_reason)?;
         Ok(Self::Url(url))
     }
 
@@ -156,7 +156,7 @@ impl Setting for IssuerUrl {
     }
 }
 
-/// What a token can be signed with. None of them is symmetric: whoever can check a token must not be able to make one.
+/// A signature algorithm. None is symmetric: a party that can verify a token must not be able to sign one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -184,7 +184,7 @@ impl Choice for Algorithm {
     ];
 }
 
-/// Whether the host of a URL is this very machine, so that nobody is in between.
+/// Returns whether a URL points to this machine, so that no network is in between.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -194,7 +194,7 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Refuses what cannot be an issuer, or what others on the network could speak for.
+/// Refuses a URL that is not a valid issuer or could be spoofed on the network.
 pub(crate) fn check_issuer(url: &Url) -> Result<(), String> {
     check_endpoint(url)?;
     if url.query().is_some() || url.fragment().is_some() {
@@ -203,18 +203,18 @@ pub(crate) fn check_issuer(url: &Url) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses the address of an endpoint that others on the network could speak for.
+/// Refuses an endpoint that could be spoofed on the network: it must be HTTPS or on loopback.
 pub(crate) fn check_endpoint(url: &Url) -> Result<(), String> {
     if url.scheme() != "https" && !(url.scheme() == "http" && is_loopback(url)) {
         return Err("it must be https://; http:// is for loopback hosts only".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("it must not hold a user or a password".to_owned());
+        return Err("it must not contain a user name or a password".to_owned());
     }
     Ok(())
 }
 
-/// The defaults, as the reference of the program has them.
+/// The defaults, as in the program's reference configuration.
 #[cfg(test)]
 pub(crate) const REFERENCE: &str = r#"
     [identity]
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_ours_or_has_tls_or_is_on_this_machine() {
+    fn issuer_is_builtin_or_https_or_loopback() {
         assert!(read("").unwrap().issuer.is_builtin());
         for right in [
             "https://id.example.org/realms/games",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn no_symmetric_algorithm_can_be_written() {
+    fn symmetric_algorithms_cannot_be_configured() {
         assert_eq!(read("algorithms = [\"ES384\"]").unwrap().algorithms, [Algorithm::Es384]);
         for wrong in ["HS256", "none", "rs256", ""] {
             assert!(read(&format!("algorithms = [{wrong:?}]")).is_err(), "{wrong}");
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn contradictory_settings_are_refused() {
         for wrong in [
             "scopes = [\"profile\"]",
             "scopes = [\"openid profile\", \"openid\"]",
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_secret_is_never_shown() {
+    fn client_secret_is_redacted_in_debug_output() {
         let config = read("client_secret = \"hush\"").unwrap();
         assert_eq!(config.client_secret.as_ref().unwrap().expose(), "hush");
         assert!(!format!("{config:?}").contains("hush"));

@@ -1,4 +1,4 @@
-//! Whether the issuer is there, and can do what we count on.
+//! Checks the issuer for `playhouse doctor`: whether it answers and supports what we rely on.
 
 use base::Clock;
 use base::finding::Finding;
@@ -8,41 +8,41 @@ use crate::config::{Config, IssuerUrl};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 
-/// Looks at the issuer.
+/// Fetches the issuer's discovery document and keys, and reports what it lacks.
 pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     let issuer = match &config.issuer {
-        IssuerUrl::None => return vec![Finding::good("nobody signs in")],
-        IssuerUrl::Builtin => return vec![Finding::good("in process; for development only")],
+        IssuerUrl::None => return vec![Finding::good("sign-in is not configured")],
+        IssuerUrl::Builtin => return vec![Finding::good("runs in this process; for development only")],
         IssuerUrl::Url(url) => url.clone(),
     };
-    // What it counts is for nobody.
+    // Not exported.
     let metrics = Metrics::new(&mut Registry::default());
-    let looked = async { Provider::new(config, issuer, clock.clone(), metrics)?.abilities().await }.await;
-    match looked {
-        Ok(abilities) => {
-            let ability = |(able, good, lacks, advice): (bool, &str, &str, &str)| {
-                Finding::when(able, good, || Finding::warning(lacks, advice))
+    let checked = async { Provider::new(config, issuer, clock.clone(), metrics)?.capabilities().await }.await;
+    match checked {
+        Ok(capabilities) => {
+            let finding = |(has_it, good, lacks, advice): (bool, &str, &str, &str)| {
+                Finding::check(has_it, good, || Finding::warning(lacks, advice))
             };
             let findings = [
                 (
-                    abilities.ends_sessions,
-                    "signs people out there too",
+                    capabilities.has_end_session,
+                    "signing out here also signs out at the issuer",
                     "has no end_session_endpoint",
-                    "whoever signs out here stays signed in there",
+                    "a user who signs out here stays signed in at the issuer",
                 ),
                 (
-                    abilities.tells_of_ends,
-                    "tells of sessions that end (back-channel logout)",
-                    "does not say that it supports back-channel logout",
-                    "a session that ends there ends here with its next refresh",
+                    capabilities.has_backchannel_logout,
+                    "supports back-channel logout",
+                    "does not announce back-channel logout",
+                    "a session that ends at the issuer ends here at its next refresh",
                 ),
             ];
-            let there = Finding::good("answers, and has keys to check tokens with");
-            [there].into_iter().chain(findings.map(ability)).collect()
+            let reachable = Finding::good("answers and publishes keys");
+            [reachable].into_iter().chain(findings.map(finding)).collect()
         }
         Err(error) => {
             let advice =
-                "correct identity.issuer, or start the issuer; until its keys are known nobody gets in";
+                "correct identity.issuer, or start the issuer; until its keys are known no user can sign in";
             vec![Finding::failure(base::error::chain(&error), advice)]
         }
     }

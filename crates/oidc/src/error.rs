@@ -1,35 +1,38 @@
-//! What can go wrong with the issuer, and why a token is refused.
+//! Errors of the issuer, and the reasons for refusing a token.
 
 use std::sync::Arc;
 
 use base::Code;
 use base::error::Coded;
 
-/// What can go wrong between us and the issuer, by what can be done about it.
+/// An error between us and the issuer. There is one variant per reaction of the caller.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The issuer is away. Try again later.
+    /// The issuer cannot be reached. Transient: retry later.
     #[error("the issuer cannot be reached")]
     Unreachable(#[source] Arc<reqwest::Error>),
-    /// The issuer answers that it cannot. Try again later.
-    #[error("the issuer has trouble: {what} answered with status {status}")]
+    /// The issuer responds with a server error. Transient: retry later.
+    #[error("the issuer fails: {what} responded with status {status}")]
     Failing { what: &'static str, status: u16 },
-    /// The issuer does not do what we ask; an error of RFC 6749, section 5.2.
-    #[error("the issuer refuses: {error}{}", described(.description.as_deref()))]
+    /// The issuer rejects the request with an error of RFC 6749, section 5.2.
+    #[error("the issuer rejected the request: {error}{}", in_parentheses(.description.as_deref()))]
     Rejected { error: String, description: Option<String> },
-    /// The issuer answers, but not as an issuer does; or it is another than it should be.
-    #[error("{what} of the issuer is not as it should be: {why}")]
+    /// The response is not that of an OpenID Connect issuer, or it is from another issuer.
+    #[error("{what} of the issuer is not valid: {why}")]
     Malformed { what: &'static str, why: String },
-    /// What we were given to start with cannot work.
-    #[error("the issuer cannot be set up: {0}")]
+    /// The configuration cannot work.
+    #[error("the issuer is not configured correctly: {0}")]
     Setup(String),
-    /// A token could not be signed, or there is no key to do it with.
-    #[error("a key does not work: {0}")]
+    /// Nobody can have this name at the builtin issuer.
+    #[error("{0:?} is not a valid user name: use 1 to 64 letters, digits, `.`, `_` and `-`")]
+    UserName(String),
+    /// The builtin issuer could not generate a key or sign a token.
+    #[error("the signing key failed: {0}")]
     Key(&'static str),
 }
 
 impl Error {
-    /// Whether a code or a refresh token is spent, expired or revoked: the user has to sign in again.
+    /// Returns whether a code or a refresh token is spent, expired or revoked. The user must sign in again.
     pub fn is_invalid_grant(&self) -> bool {
         matches!(self, Self::Rejected { error, .. } if error == "invalid_grant")
     }
@@ -54,15 +57,16 @@ impl Coded for Error {
                 "temporarily_unavailable" | "server_error" => Code::Unavailable,
                 _ => Code::Internal,
             },
+            Self::UserName(_) => Code::InvalidArgument,
             Self::Malformed { .. } | Self::Setup(_) | Self::Key(_) => Code::Internal,
         }
     }
 }
 
-/// Why a token is not accepted.
+/// The reason for refusing a token.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Refused {
-    #[error("the token is not a signed JWT, or lacks what it must say")]
+pub enum TokenError {
+    #[error("the token is not a signed JWT, or a required claim is missing")]
     Malformed,
     #[error("the token is too large")]
     TooLarge,
@@ -74,7 +78,7 @@ pub enum Refused {
     BadSignature,
     #[error("the token is from another issuer")]
     WrongIssuer,
-    #[error("the token is for somebody else")]
+    #[error("the token is for another audience")]
     WrongAudience,
     #[error("the token has expired")]
     Expired,
@@ -82,20 +86,20 @@ pub enum Refused {
     NotYetValid,
     #[error("the token is of another kind")]
     WrongType,
-    #[error("the token answers another sign-in")]
+    #[error("the token belongs to another sign-in")]
     WrongNonce,
-    /// The token may be good, but there are no keys to tell.
-    #[error("the token cannot be checked at the moment")]
+    /// The keys are not available. The token may be valid.
+    #[error("the token cannot be verified at the moment")]
     Unavailable(#[source] Error),
 }
 
-impl Refused {
-    /// For `error_description` in `WWW-Authenticate`: short, without quotes, the same for everybody.
+impl TokenError {
+    /// Returns the text for `error_description` in `WWW-Authenticate`. It is short and has no quotes.
     pub fn describe(&self) -> String {
         self.to_string()
     }
 
-    /// For the label of a metric.
+    /// Returns the value of the metric label.
     pub(crate) const fn label(&self) -> &'static str {
         match self {
             Self::Malformed | Self::TooLarge => "malformed",
@@ -113,7 +117,7 @@ impl Refused {
     }
 }
 
-impl Coded for Refused {
+impl Coded for TokenError {
     fn code(&self) -> Code {
         match self {
             Self::Unavailable(error) => error.code(),
@@ -122,7 +126,7 @@ impl Coded for Refused {
     }
 }
 
-fn described(description: Option<&str>) -> String {
+fn in_parentheses(description: Option<&str>) -> String {
     description.map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
@@ -131,20 +135,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spent_grant_means_signing_in_again_and_nothing_else_does() {
+    fn only_invalid_grant_requires_a_new_sign_in() {
         let rejected = |error: &str| Error::Rejected { error: error.to_owned(), description: None };
         assert!(rejected("invalid_grant").is_invalid_grant());
         assert_eq!(rejected("invalid_grant").code(), Code::Unauthenticated);
         assert!(!rejected("invalid_client").is_invalid_grant());
         assert_eq!(rejected("invalid_client").code(), Code::Internal);
-        assert!(rejected("temporarily_unavailable").is_passing());
-        assert!(Error::Failing { what: "keys", status: 503 }.is_passing());
+        assert!(rejected("temporarily_unavailable").is_transient());
+        assert!(Error::Failing { what: "keys", status: 503 }.is_transient());
     }
 
     #[test]
-    fn what_is_said_of_a_refused_token_fits_into_a_header() {
-        for refused in [Refused::Malformed, Refused::TooLarge, Refused::UnknownKey, Refused::BadSignature] {
-            let text = refused.describe();
+    fn description_of_a_refused_token_fits_into_a_header() {
+        for error in
+            [TokenError::Malformed, TokenError::TooLarge, TokenError::UnknownKey, TokenError::BadSignature]
+        {
+            let text = error.describe();
             assert!(text.chars().all(|c| c.is_ascii() && !c.is_ascii_control() && c != '"' && c != '\\'));
         }
     }

@@ -1,6 +1,6 @@
-//! A signed JWT in compact form, taken apart.
+//! Parses signed JWTs in compact form.
 //!
-//! Nothing in here is believed before [`Jwt::claims`] has checked the signature.
+//! Nothing in a token is trusted before [`Jwt::claims`] has checked the signature.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,18 +9,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::config::Algorithm;
-use crate::error::Refused;
+use crate::error::TokenError;
 use crate::keys::Key;
 
-/// Larger tokens are not looked at. Real ones have 1 to 4 KiB.
+/// The largest accepted token. Real ones have 1 to 4 KiB.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// A token whose parts were found and whose header was read.
+/// A token with a parsed header; its signature is not checked yet.
 #[derive(Debug)]
 pub(crate) struct Jwt<'a> {
     pub(crate) header: Header,
     pub(crate) algorithm: Algorithm,
-    /// Header and payload as they were signed.
+    /// Header and payload, the signed bytes.
     message: &'a str,
     payload: &'a str,
     signature: &'a str,
@@ -31,12 +31,12 @@ pub(crate) struct Header {
     alg: String,
     pub(crate) kid: Option<String>,
     typ: Option<String>,
-    /// Extensions that have to be understood. We understand none.
+    /// Extensions that a verifier must understand. We support none.
     crit: Option<Value>,
 }
 
 impl Header {
-    /// The type in lower case, without the prefix that RFC 7515 lets one leave out.
+    /// Returns `typ` in lower case, without the optional prefix of RFC 7515.
     pub(crate) fn kind(&self) -> Option<String> {
         let kind = self.typ.as_ref()?.to_ascii_lowercase();
         Some(kind.strip_prefix("application/").map(str::to_owned).unwrap_or(kind))
@@ -44,29 +44,29 @@ impl Header {
 }
 
 impl<'a> Jwt<'a> {
-    /// Takes a token apart. Its algorithm has to be one of those that are `accepted`.
-    pub(crate) fn parse(token: &'a str, accepted: &[Algorithm]) -> Result<Self, Refused> {
+    /// Parses a token. Refuses it if its algorithm is not in `accepted`.
+    pub(crate) fn parse(token: &'a str, accepted: &[Algorithm]) -> Result<Self, TokenError> {
         if token.len() > MAX_TOKEN {
-            return Err(Refused::TooLarge);
+            return Err(TokenError::TooLarge);
         }
-        let (message, signature) = token.rsplit_once('.').ok_or(Refused::Malformed)?;
-        let (header, payload) = message.split_once('.').ok_or(Refused::Malformed)?;
+        let (message, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
+        let (header, payload) = message.split_once('.').ok_or(TokenError::Malformed)?;
         if payload.contains('.') {
-            return Err(Refused::Malformed);
+            return Err(TokenError::Malformed);
         }
         let header: Header = decode(header)?;
         if header.crit.is_some() {
-            return Err(Refused::Malformed);
+            return Err(TokenError::Malformed);
         }
         let algorithm = accepted.iter().find(|algorithm| algorithm.word() == header.alg);
-        let algorithm = *algorithm.ok_or(Refused::WrongAlgorithm)?;
+        let algorithm = *algorithm.ok_or(TokenError::WrongAlgorithm)?;
         Ok(Self { header, algorithm, message, payload, signature })
     }
 
-    /// What the token says, if this key signed it.
-    pub(crate) fn claims(&self, key: &Key) -> Result<Map<String, Value>, Refused> {
+    /// Checks the signature with this key and returns the claims.
+    pub(crate) fn claims(&self, key: &Key) -> Result<Map<String, Value>, TokenError> {
         if !key.fits(self.algorithm) {
-            return Err(Refused::WrongAlgorithm);
+            return Err(TokenError::WrongAlgorithm);
         }
         let message = self.message.as_bytes();
         let is_signed = jsonwebtoken::crypto::verify(
@@ -77,14 +77,14 @@ impl<'a> Jwt<'a> {
         );
         match is_signed {
             Ok(true) => decode(self.payload),
-            Ok(false) | Err(_) => Err(Refused::BadSignature),
+            Ok(false) | Err(_) => Err(TokenError::BadSignature),
         }
     }
 }
 
-fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, Refused> {
-    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| Refused::Malformed)?;
-    serde_json::from_slice(&bytes).map_err(|_| Refused::Malformed)
+fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, TokenError> {
+    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed)?;
+    serde_json::from_slice(&bytes).map_err(|_| TokenError::Malformed)
 }
 
 const fn signed_with(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
@@ -107,9 +107,9 @@ mod tests {
     use super::*;
     use crate::keys::Keys;
 
-    /// Tokens whose header and payload are whatever the input says, and tokens that are the input.
+    /// Fuzzes tokens built from the input as header and payload, and the raw input itself.
     #[test]
-    fn no_token_breaks_its_reading() {
+    fn no_token_makes_the_parser_panic() {
         const KEY: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"one","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
         let keys = Keys::parse(KEY.as_bytes()).unwrap();
         let accepted = [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa];
@@ -127,8 +127,8 @@ mod tests {
                 if let Ok(jwt) = Jwt::parse(token, &accepted) {
                     is_read = true;
                     jwt.header.kind();
-                    if let Ok(key) = keys.of(&jwt) {
-                        assert!(jwt.claims(key).is_err(), "nobody signed it");
+                    if let Ok(key) = keys.find(&jwt) {
+                        assert!(jwt.claims(key).is_err(), "the signature is not valid");
                     }
                 }
             }

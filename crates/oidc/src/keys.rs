@@ -6,22 +6,22 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::config::Algorithm;
-use crate::error::{Error, Refused};
+use crate::error::{Error, TokenError};
 use crate::jwt::Jwt;
 use crate::secret::sha256;
 
-/// Tells keys apart by what they are, not by how they are called.
-pub(crate) type Fingerprint = [u8; 32];
+/// Identifies a key by its material, not by its `kid`.
+pub(crate) type KeyFingerprint = [u8; 32];
 
-/// A key that signatures are checked with.
+/// A public key that verifies signatures.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     id: Option<String>,
-    /// If the issuer says so, it is for this algorithm only.
+    /// If present, the key is for this algorithm only.
     algorithm: Option<String>,
     kind: Kind,
     decoding: DecodingKey,
-    pub(crate) fingerprint: Fingerprint,
+    pub(crate) fingerprint: KeyFingerprint,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,12 @@ enum Kind {
     Ed25519,
 }
 
-/// All keys of the issuer.
+/// The issuer's key set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys(Vec<Key>);
 
 #[derive(Deserialize)]
-struct Published {
+struct KeySetDocument {
     keys: Vec<Value>,
 }
 
@@ -57,41 +57,45 @@ struct Jwk {
 }
 
 impl Keys {
-    /// Reads a key set. Keys that are for something else, or of a kind that we do not know, are passed over.
+    /// Parses a key set. Skips keys for other uses and keys of unsupported types.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, Error> {
-        let published: Published = serde_json::from_slice(json)
+        let document: KeySetDocument = serde_json::from_slice(json)
             .map_err(|error| Error::malformed("the key set", error.to_string()))?;
-        let keys: Vec<Key> = published.keys.into_iter().filter_map(Key::parse).collect();
-        // An issuer without keys signs nothing; to believe it would lock everybody out.
+        let keys: Vec<Key> = document.keys.into_iter().filter_map(Key::parse).collect();
+        // Accepting an empty set would drop every known key, and no token could be verified.
         if keys.is_empty() {
-            return Err(Error::malformed("the key set", "it has no key that tokens could be signed with"));
+            return Err(Error::malformed("the key set", "it has no key for signatures"));
         }
         Ok(Self(keys))
     }
 
-    pub(crate) fn has(&self, fingerprint: &Fingerprint) -> bool {
+    pub(crate) fn contains(&self, fingerprint: &KeyFingerprint) -> bool {
         self.0.iter().any(|key| key.fingerprint == *fingerprint)
     }
 
-    /// Whether there is a key here that is not there.
-    pub(crate) fn has_more_than(&self, other: &Self) -> bool {
-        self.0.iter().any(|key| !other.has(&key.fingerprint))
+    /// Returns whether any of these keys is not in `other`.
+    pub(crate) fn has_key_missing_from(&self, other: &Self) -> bool {
+        self.0.iter().any(|key| !other.contains(&key.fingerprint))
     }
 
-    /// The key that a token says it was signed with. One that says nothing is taken only if there is no choice.
-    pub(crate) fn of(&self, jwt: &Jwt<'_>) -> Result<&Key, Refused> {
+    /// Returns the key that a token names. For a token without `kid`, returns the only key that fits its algorithm.
+    pub(crate) fn find(&self, jwt: &Jwt<'_>) -> Result<&Key, TokenError> {
         let fits = |key: &&Key| key.fits(jwt.algorithm);
         match jwt.header.kid.as_deref() {
             Some(kid) => {
                 let mut named = self.0.iter().filter(|key| key.id.as_deref() == Some(kid)).peekable();
                 let is_known = named.peek().is_some();
-                named.find(fits).ok_or(if is_known { Refused::WrongAlgorithm } else { Refused::UnknownKey })
+                named.find(fits).ok_or(if is_known {
+                    TokenError::WrongAlgorithm
+                } else {
+                    TokenError::UnknownKey
+                })
             }
             None => {
                 let mut fitting = self.0.iter().filter(fits);
                 match (fitting.next(), fitting.next()) {
                     (Some(key), None) => Ok(key),
-                    _ => Err(Refused::UnknownKey),
+                    _ => Err(TokenError::UnknownKey),
                 }
             }
         }
@@ -112,7 +116,7 @@ impl Key {
         Some(Self { id: jwk.kid, algorithm: jwk.alg, kind, decoding, fingerprint })
     }
 
-    /// Whether a token with this algorithm can be signed with this key.
+    /// Returns whether this key can verify signatures of this algorithm.
     pub(crate) fn fits(&self, algorithm: Algorithm) -> bool {
         let kind = match algorithm {
             Algorithm::Rs256 | Algorithm::Rs384 | Algorithm::Rs512 => Kind::Rsa,
@@ -121,7 +125,7 @@ impl Key {
             Algorithm::Es384 => Kind::P384,
             Algorithm::EdDsa => Kind::Ed25519,
         };
-        // RFC 9864 calls EdDSA with this curve by the name of the curve.
+        // RFC 9864 names EdDSA after its curve.
         let is_named =
             |name: &str| name == algorithm.word() || (algorithm == Algorithm::EdDsa && name == "Ed25519");
         self.kind == kind && self.algorithm.as_deref().is_none_or(is_named)
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_for_other_things_are_passed_over() {
+    fn keys_for_other_uses_are_skipped() {
         let set = keys(json!([
             { "kty": "RSA", "kid": "encrypts", "use": "enc", "n": "AQAB", "e": "AQAB" },
             { "kty": "RSA", "kid": "signs", "key_ops": ["sign"], "n": "AQAB", "e": "AQAB" },
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_fits_its_kind_and_its_algorithm_only() {
+    fn key_fits_its_own_type_and_algorithm_only() {
         let set = keys(json!([
             { "kty": "RSA", "n": "AQAB", "e": "AQAB" },
             { "kty": "RSA", "alg": "PS256", "n": "AQAB", "e": "AQAB" },
@@ -193,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn another_key_by_the_same_name_is_another_key() {
+    fn fingerprint_differs_for_another_key_with_the_same_id() {
         let key = |n: &str| keys(json!([{ "kty": "RSA", "kid": "one", "n": n, "e": "AQAB" }])).unwrap();
-        assert!(key("AQAB").has(&key("AQAB").0[0].fingerprint));
-        assert!(!key("AQAB").has(&key("AQAC").0[0].fingerprint));
+        assert!(key("AQAB").contains(&key("AQAB").0[0].fingerprint));
+        assert!(!key("AQAB").contains(&key("AQAC").0[0].fingerprint));
     }
 
     #[test]
-    fn no_key_set_breaks_its_reading() {
+    fn no_key_set_makes_the_parser_panic() {
         let samples = [
             r#"{"keys":[{"kty":"RSA","kid":"good","use":"sig","alg":"RS256","n":"AQAB","e":"AQAB"}]}"#,
             r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AQAB","y":"AQAB","key_ops":["verify"]},{"kty":"OKP","crv":"Ed25519","x":"AQAB"}]}"#,

@@ -1,4 +1,4 @@
-//! What the issuer says of itself (OpenID Connect Discovery 1.0).
+//! The issuer's discovery document (OpenID Connect Discovery 1.0).
 
 use std::ops::Deref;
 
@@ -8,12 +8,12 @@ use url::Url;
 use crate::config::check_endpoint;
 use crate::error::Error;
 
-const WHAT: &str = "the discovery document";
+const DOCUMENT: &str = "the discovery document";
 
-/// The discovery document, as far as we need it.
+/// The fields of the discovery document that we use.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Metadata {
-    /// Exactly as tokens have it.
+    /// Exactly as in the `iss` of tokens.
     pub(crate) issuer: String,
     pub(crate) authorization_endpoint: Endpoint,
     pub(crate) token_endpoint: Endpoint,
@@ -21,15 +21,15 @@ pub(crate) struct Metadata {
     pub(crate) revocation_endpoint: Option<Endpoint>,
     pub(crate) end_session_endpoint: Option<Endpoint>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
-    /// Whether answers to the browser always say from whom they are (RFC 9207).
+    /// Whether authorization responses always have `iss` (RFC 9207).
     #[serde(default)]
     pub(crate) authorization_response_iss_parameter_supported: bool,
-    /// Whether it tells us of sessions that end.
+    /// Whether the issuer notifies us when a session ends there.
     #[serde(default)]
     pub(crate) backchannel_logout_supported: bool,
 }
 
-/// An address that nobody on the network can speak for.
+/// An endpoint URL that cannot be spoofed on the network: HTTPS or loopback.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Endpoint(Url);
@@ -53,24 +53,24 @@ impl TryFrom<String> for Endpoint {
 }
 
 impl Metadata {
-    /// Where an issuer publishes its document.
-    pub(crate) fn place(issuer: &Url) -> Result<Url, Error> {
+    /// Returns the URL of an issuer's discovery document.
+    pub(crate) fn discovery_url(issuer: &Url) -> Result<Url, Error> {
         let text = format!("{}/.well-known/openid-configuration", issuer.as_str().trim_end_matches('/'));
         Url::parse(&text).map_err(|error| Error::Setup(error.to_string()))
     }
 
-    /// Reads the document of this very issuer.
+    /// Parses the document. Fails if it belongs to another issuer.
     pub(crate) fn parse(json: &[u8], issuer: &Url) -> Result<Self, Error> {
         let this: Self =
-            serde_json::from_slice(json).map_err(|error| Error::malformed(WHAT, error.to_string()))?;
-        // Compared as URLs, because the configuration cannot say whether there is a slash after a bare host.
+            serde_json::from_slice(json).map_err(|error| Error::malformed(DOCUMENT, error.to_string()))?;
+        // Compared as URLs: the parsed configuration cannot tell whether a bare host had a trailing slash.
         if Url::parse(&this.issuer).ok().as_ref() != Some(issuer) {
-            return Err(Error::malformed(WHAT, format!("it is that of another issuer than {issuer}")));
+            return Err(Error::malformed(DOCUMENT, format!("it belongs to another issuer than {issuer}")));
         }
         Ok(this)
     }
 
-    /// Whether the client secret has to go into the form. By default it goes into a header.
+    /// Returns whether the client secret must be sent in the form. By default it is sent in a header.
     pub(crate) fn wants_secret_in_form(&self) -> bool {
         let Some(methods) = &self.token_endpoint_auth_methods_supported else { return false };
         let has = |method: &str| methods.iter().any(|supported| supported == method);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_of_another_issuer_is_refused() {
+    fn document_of_another_issuer_is_refused() {
         for (theirs, ours) in [
             ("https://id.example.org", "https://id.example.org"),
             ("https://id.example.org", "https://id.example.org/"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_goes_into_the_form_only_where_it_must() {
+    fn secret_is_sent_in_the_form_only_if_headers_are_unsupported() {
         let issuer = "https://id.example.org";
         let wants = |methods: Value| {
             let mut document = document(issuer);
@@ -145,15 +145,16 @@ mod tests {
     }
 
     #[test]
-    fn the_document_is_below_the_issuer() {
-        let place = |issuer: &str| Metadata::place(&Url::parse(issuer).unwrap()).unwrap().to_string();
-        assert_eq!(place("https://h"), "https://h/.well-known/openid-configuration");
-        assert_eq!(place("https://h/a/b"), "https://h/a/b/.well-known/openid-configuration");
-        assert_eq!(place("https://h/a/"), "https://h/a/.well-known/openid-configuration");
+    fn discovery_url_is_below_the_issuer() {
+        let discovery_url =
+            |issuer: &str| Metadata::discovery_url(&Url::parse(issuer).unwrap()).unwrap().to_string();
+        assert_eq!(discovery_url("https://h"), "https://h/.well-known/openid-configuration");
+        assert_eq!(discovery_url("https://h/a/b"), "https://h/a/b/.well-known/openid-configuration");
+        assert_eq!(discovery_url("https://h/a/"), "https://h/a/.well-known/openid-configuration");
     }
 
     #[test]
-    fn no_discovery_document_breaks_its_reading() {
+    fn no_discovery_document_makes_the_parser_panic() {
         let issuer = Url::parse("https://id.example.org").unwrap();
         let samples = [document("https://id.example.org").to_string()];
         testkit::fuzz("discovery", &samples, |input| Metadata::parse(input, &issuer).is_ok());

@@ -1,4 +1,4 @@
-//! The metrics of what we ask of the issuer, and of the tokens that are shown to us.
+//! Metrics: verified tokens and requests to the issuer.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-/// The metrics of this process. Clones are the same.
+/// The metrics of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Instruments>);
 
@@ -24,8 +24,8 @@ impl Deref for Metrics {
 #[derive(Debug)]
 pub struct Instruments {
     pub(crate) tokens: Family<TokenLabels, Counter>,
-    /// Of `tokens`, at hand because it counts nearly every request.
-    pub(crate) remembered: Counter,
+    /// A member of `tokens`, resolved once because nearly every request increments it.
+    pub(crate) cached: Counter,
     pub(crate) requests: Family<RequestLabels, Histogram>,
 }
 
@@ -43,22 +43,22 @@ pub(crate) struct RequestLabels {
 
 impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
-        let registry = registry.sub_registry_with_prefix("oidc");
+        let registry = registry.sub_registry_with_prefix("playhouse_oidc");
         let tokens = Family::<TokenLabels, Counter>::default();
-        let remembered = tokens.get_or_create(&TokenLabels { kind: "access", outcome: "remembered" }).clone();
+        let cached = tokens.get_or_create(&TokenLabels { kind: "access", outcome: "cached" }).clone();
         let requests = Family::new_with_constructor(duration as fn() -> Histogram);
         registry.register(
             "tokens_checked",
-            "Tokens that were shown to us, by what was found",
+            "Tokens that callers presented, by kind and outcome",
             tokens.clone(),
         );
         registry.register_with_unit(
             "request_duration",
-            "Time that the issuer took to answer",
+            "Response time of the issuer",
             Unit::Seconds,
             requests.clone(),
         );
-        Self(Arc::new(Instruments { tokens, remembered, requests }))
+        Self(Arc::new(Instruments { tokens, cached, requests }))
     }
 }
 
@@ -72,7 +72,7 @@ impl Instruments {
     }
 }
 
-/// From 1 ms to 16 s.
+/// Buckets from 1 ms to 16 s.
 fn duration() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }

@@ -1,4 +1,4 @@
-//! What must not be seen, and what must not be guessed.
+//! Tokens that must not be logged, PKCE, and random values that must not be guessable.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// A token as the issuer gave it. It is shown as `***`; [`expose`](Self::expose) is the only way to the text.
+/// A token of the issuer. `Debug` prints `***`; only [`expose`](Self::expose) returns the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -29,21 +29,21 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The proof that whoever redeems a code is who asked for it (RFC 7636, S256).
+/// Proves that the client that redeems a code is the one that requested it (RFC 7636, S256).
 #[derive(Clone)]
 pub struct Pkce {
-    /// Stays with us until the code is redeemed.
+    /// Kept secret until the code is redeemed.
     pub verifier: String,
-    /// Goes through the browser.
+    /// Sent through the browser.
     pub challenge: String,
 }
 
 impl Pkce {
     pub fn generate() -> Self {
-        Self::of(random_token())
+        Self::from_verifier(random_token())
     }
 
-    pub fn of(verifier: String) -> Self {
+    pub fn from_verifier(verifier: String) -> Self {
         let challenge = URL_SAFE_NO_PAD.encode(sha256(verifier.as_bytes()));
         Self { verifier, challenge }
     }
@@ -55,14 +55,14 @@ impl fmt::Debug for Pkce {
     }
 }
 
-/// 256 random bits in base64url: for states, nonces, verifiers, ids of sessions.
+/// Returns 256 random bits in base64url, for states, nonces, verifiers and session ids.
 ///
 /// # Panics
-/// When the system has no randomness to give, in which case nothing that we do is safe.
+/// If the system has no randomness: no token would be safe then.
 pub fn random_token() -> String {
     let mut bytes = [0; 32];
     #[expect(clippy::expect_used, reason = "see # Panics")]
-    rand::fill(&mut bytes).expect("the system gives random numbers");
+    rand::fill(&mut bytes).expect("the system provides random numbers");
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
@@ -77,13 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_challenge_is_that_of_rfc_7636() {
-        let pkce = Pkce::of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned());
+    fn challenge_matches_the_example_of_rfc_7636() {
+        let pkce = Pkce::from_verifier("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned());
         assert_eq!(pkce.challenge, "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
     }
 
     #[test]
-    fn random_tokens_are_long_and_differ() {
+    fn random_tokens_have_256_bits_and_differ() {
         let (one, other) = (random_token(), random_token());
         assert_ne!(one, other);
         assert_eq!(URL_SAFE_NO_PAD.decode(one).unwrap().len(), 32);
@@ -91,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_shows_a_token() {
+    fn debug_output_has_no_token() {
         let token = Token::from("hush".to_owned());
         assert_eq!(format!("{token:?} {token:#?}"), "*** ***");
         assert_eq!(token.expose(), "hush");
-        let pkce = Pkce::of("hush".to_owned());
+        let pkce = Pkce::from_verifier("hush".to_owned());
         let shown = format!("{pkce:?}");
         assert!(!shown.contains("hush") && !shown.contains(&pkce.challenge));
     }

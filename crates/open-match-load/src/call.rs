@@ -1,34 +1,34 @@
-//! One call, and the two calls of a player.
+//! The two calls of a player.
 
 use bytes::Bytes;
 
-use crate::http2::{Call, Link};
+use crate::http2::{Call, Http2Client};
 use crate::wire::{self, Malformed};
 
 const CREATE: &str = "/openmatch.FrontendService/CreateTicket";
 const WATCH: &str = "/openmatch.FrontendService/WatchAssignments";
 
-/// Why a player got nothing.
+/// Why a player got no assignment.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failure {
-    /// No connection, or one that broke.
+    /// The connection failed or broke.
     #[error("connection: {0}")]
     Connection(String),
-    /// A status of gRPC other than OK.
+    /// A gRPC status other than OK.
     #[error("gRPC status {code}: {message}")]
     Status {
-        /// Its number, as it was sent.
+        /// The number of the status, as it was sent.
         code: String,
-        /// Its words.
+        /// The message of the status.
         message: String,
     },
-    /// An answer that is not what Open Match sends.
+    /// A response that Open Match does not send.
     #[error("{0}")]
     Malformed(String),
     /// The stream of assignments ended without one.
     #[error("the watch ended without an assignment")]
     Ended,
-    /// Nothing within the time that a player waits.
+    /// No assignment within [`Options::timeout`](crate::Options::timeout).
     #[error("timeout")]
     Timeout,
 }
@@ -40,26 +40,26 @@ impl From<Malformed> for Failure {
 }
 
 /// Creates a ticket and returns its id.
-pub(crate) async fn create(link: &Link, body: &Bytes) -> Result<Bytes, Failure> {
-    let mut call = link.call(CREATE, body)?;
-    let ticket = call.message().await?.ok_or(Malformed("no ticket in the answer"))?;
-    // Waits for the end, so that the stream need not be reset.
+pub(crate) async fn create(client: &Http2Client, body: &Bytes) -> Result<Bytes, Failure> {
+    let mut call = client.call(CREATE, body)?;
+    let ticket = call.message().await?.ok_or(Malformed("no ticket in the response"))?;
+    // Reads the end of the stream, so that it need not be reset.
     if call.message().await?.is_some() {
-        return Err(Malformed("two answers to one request").into());
+        return Err(Malformed("two responses to one request").into());
     }
     Ok(wire::ticket_id(&ticket)?)
 }
 
-/// The assignments of a ticket. Dropping it cancels the stream.
+/// A stream of a ticket's assignments. Dropping it cancels the stream.
 #[derive(Debug)]
 pub(crate) struct Watch(Call);
 
 impl Watch {
-    pub(crate) fn start(link: &Link, ticket: &[u8]) -> Result<Self, Failure> {
-        link.call(WATCH, &wire::watch_assignments(ticket)).map(Self)
+    pub(crate) fn start(client: &Http2Client, ticket: &[u8]) -> Result<Self, Failure> {
+        client.call(WATCH, &wire::watch_assignments(ticket)).map(Self)
     }
 
-    /// The connection of the next assignment; `None` at the end of the stream.
+    /// Returns the connection of the next assignment, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         while let Some(message) = self.0.message().await? {
             if let Some(connection) = wire::connection(&message)? {

@@ -1,4 +1,4 @@
-//! Whether everybody was assigned once, and to the same place as their opponent.
+//! Checks that each player was assigned once, to the same connection as the opponent.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -6,34 +6,34 @@ use std::hash::Hasher;
 
 /// Compares all assignments of a run.
 ///
-/// It expects matches of two, each with a connection of its own. Text is kept as a hash: two of them being equal by chance is
-/// far less likely than the faults that are looked for.
+/// Expects matches of two, each with its own connection. Tickets and connections are kept as hashes. A hash collision is far less
+/// likely than the faults.
 #[derive(Debug, Default)]
 pub struct Checks {
-    /// By ticket.
+    /// The connection of each ticket.
     connections: HashMap<u64, u64>,
-    /// By connection.
+    /// The number of players of each connection.
     players: HashMap<u64, u32>,
     changed: u64,
     repeated: u64,
 }
 
-/// What a matchmaker must never do, counted.
+/// Counts of errors that a matchmaker must never make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Connections that one player only was sent to. Not known, hence 0, where players failed: each leaves an opponent.
+    /// Connections with one player. 0 if players failed, because each of them leaves an opponent alone.
     pub alone: u64,
-    /// Connections that more than two players were sent to.
+    /// Connections with more than two players.
     pub crowded: u64,
-    /// Tickets that were assigned, and then assigned to something else.
+    /// Tickets that were assigned again, to another connection.
     pub changed: u64,
-    /// Ticket ids that were given to more than one player.
+    /// Ticket ids that more than one player got.
     pub repeated: u64,
 }
 
 impl Checks {
-    /// A player has got the first assignment.
-    pub fn first(&mut self, ticket: &[u8], connection: &[u8]) {
+    /// Records the first assignment of a player.
+    pub fn record_first(&mut self, ticket: &[u8], connection: &[u8]) {
         let connection = hash(connection);
         match self.connections.entry(hash(ticket)) {
             Entry::Vacant(entry) => {
@@ -44,14 +44,14 @@ impl Checks {
         *self.players.entry(connection).or_default() += 1;
     }
 
-    /// The same player has got another one.
-    pub fn again(&mut self, ticket: &[u8], connection: &[u8]) {
+    /// Records a later assignment of the same player.
+    pub fn record_update(&mut self, ticket: &[u8], connection: &[u8]) {
         if self.connections.get(&hash(ticket)) != Some(&hash(connection)) {
             self.changed += 1;
         }
     }
 
-    /// What was found, once all players are done.
+    /// Returns the faults. Call it when all players are done.
     pub fn faults(&self) -> Faults {
         let count =
             |wrong: fn(u32) -> bool| self.players.values().filter(|players| wrong(**players)).count() as u64;
@@ -65,8 +65,8 @@ impl Checks {
 }
 
 impl Faults {
-    /// Whether there is none.
-    pub fn none(self) -> bool {
+    /// Returns whether there are no faults.
+    pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 }
@@ -84,46 +84,46 @@ mod tests {
     fn checks(assignments: &[(&str, &str)]) -> Checks {
         let mut checks = Checks::default();
         for (ticket, connection) in assignments {
-            checks.first(ticket.as_bytes(), connection.as_bytes());
+            checks.record_first(ticket.as_bytes(), connection.as_bytes());
         }
         checks
     }
 
     #[test]
-    fn pairs_that_agree_are_no_fault() {
-        assert!(checks(&[("a", "x"), ("b", "y"), ("c", "y"), ("d", "x")]).faults().none());
-        assert!(Checks::default().faults().none());
+    fn matching_pairs_have_no_faults() {
+        assert!(checks(&[("a", "x"), ("b", "y"), ("c", "y"), ("d", "x")]).faults().is_empty());
+        assert!(Checks::default().faults().is_empty());
     }
 
     #[test]
-    fn a_pair_that_does_not_agree_is_two_players_alone() {
+    fn pair_with_different_connections_is_two_players_alone() {
         assert_eq!(checks(&[("a", "x"), ("b", "y")]).faults(), Faults { alone: 2, ..Faults::default() });
     }
 
     #[test]
-    fn three_in_a_match_of_two_are_a_crowd() {
+    fn three_players_on_one_connection_are_crowded() {
         let found = checks(&[("a", "x"), ("b", "x"), ("c", "x")]).faults();
         assert_eq!(found, Faults { crowded: 1, ..Faults::default() });
     }
 
     #[test]
-    fn a_ticket_in_two_matches_is_noticed() {
-        // b was matched with a and with c, and has seen one of the two.
+    fn ticket_in_two_matches_is_detected() {
+        // b was matched with a and with c, and received one of the two assignments.
         let found = checks(&[("a", "x"), ("b", "x"), ("c", "y")]).faults();
         assert_eq!(found, Faults { alone: 1, ..Faults::default() });
     }
 
     #[test]
-    fn a_changed_assignment_is_noticed() {
+    fn changed_assignment_is_detected() {
         let mut checks = checks(&[("a", "x"), ("b", "x")]);
-        checks.again(b"a", b"x");
-        assert!(checks.faults().none());
-        checks.again(b"a", b"z");
+        checks.record_update(b"a", b"x");
+        assert!(checks.faults().is_empty());
+        checks.record_update(b"a", b"z");
         assert_eq!(checks.faults(), Faults { changed: 1, ..Faults::default() });
     }
 
     #[test]
-    fn an_id_that_is_given_twice_is_noticed() {
+    fn repeated_ticket_id_is_detected() {
         let found = checks(&[("a", "x"), ("a", "x")]).faults();
         assert_eq!(found, Faults { repeated: 1, ..Faults::default() });
     }

@@ -1,11 +1,11 @@
-//! Times, to within a thousandth.
+//! A histogram of durations.
 
 use std::time::Duration;
 
-/// How many digits of a time are kept.
+/// The significant digits of a recorded duration.
 const DIGITS: u8 = 3;
 
-/// Counts how often each time occurred. Times are kept to three digits, the longest one exactly.
+/// Counts durations with three significant digits. The longest one is kept exactly.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     /// In nanoseconds.
@@ -15,36 +15,36 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        let counts = hdrhistogram::Histogram::new(DIGITS).expect("a histogram can keep three digits");
+        let counts = hdrhistogram::Histogram::new(DIGITS).expect("three digits are supported");
         Self { counts, max: Duration::ZERO }
     }
 }
 
 impl Histogram {
-    /// Adds a time.
+    /// Records a duration.
     pub fn record(&mut self, time: Duration) {
         let nanos = time.as_nanos().try_into().unwrap_or(u64::MAX);
-        self.counts.record(nanos).expect("a histogram without bounds takes any time");
+        self.counts.record(nanos).expect("an unbounded histogram accepts any duration");
         self.max = self.max.max(time);
     }
 
-    /// Adds all times of another.
+    /// Adds the durations of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.counts += &other.counts;
         self.max = self.max.max(other.max);
     }
 
-    /// Returns how many times were added.
+    /// Returns how many durations were recorded.
     pub fn count(&self) -> u64 {
         self.counts.len()
     }
 
-    /// Returns the longest time.
+    /// Returns the longest duration.
     pub fn max(&self) -> Duration {
         self.max
     }
 
-    /// Returns the time that the share `q` (0.0 to 1.0) of all did not exceed; zero if there are none.
+    /// Returns the quantile `q` (0.0 to 1.0), or zero if the histogram is empty.
     pub fn quantile(&self, q: f64) -> Duration {
         Duration::from_nanos(self.counts.value_at_quantile(q)).min(self.max)
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_kept_to_a_thousandth() {
+    fn durations_have_three_significant_digits() {
         let mut time = Duration::from_nanos(1);
         while time < Duration::from_secs(100_000) {
             let found = Histogram::from_iter([time, time * 2]).quantile(0.5);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_close() {
+    fn quantiles_are_accurate() {
         assert_eq!(Histogram::default().quantile(0.5), Duration::ZERO);
         let histogram: Histogram = (1..=1000).map(Duration::from_millis).collect();
         for (q, milli) in [(0.5, 500.0), (0.99, 990.0), (1.0, 1000.0), (0.0, 1.0)] {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_histograms_have_the_times_of_both() {
+    fn merged_histogram_has_the_durations_of_both() {
         let mut histogram: Histogram = (1..=500).map(Duration::from_micros).collect();
         histogram.merge(&(501..=1000).map(Duration::from_millis).collect());
         assert_eq!((histogram.count(), histogram.max()), (1000, Duration::from_secs(1)));

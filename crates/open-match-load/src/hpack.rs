@@ -1,4 +1,4 @@
-//! Headers of HTTP/2 (RFC 7541): ours are said once per connection and then named by number; theirs are read.
+//! HPACK, the header compression of HTTP/2 (RFC 7541): an encoder for the requests and a decoder for the responses.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::wire::Malformed;
 
-/// The size of both tables, unless somebody says otherwise. We do not.
+/// The default size of both dynamic tables. This client does not change it.
 pub(crate) const TABLE: usize = 4096;
-/// What an entry counts for beside its text.
+/// The size of an entry in addition to its name and value.
 const OVERHEAD: usize = 32;
-/// Entries that everybody knows.
+/// The names of the static table.
 const STATIC: [&str; 61] = [
     ":authority",
     ":method",
@@ -74,10 +74,10 @@ const STATIC: [&str; 61] = [
     "via",
     "www-authenticate",
 ];
-/// The values of the entries 8 to 14, the only ones that we ask for.
+/// The values of the static entries 8 to 14, the only values that are used.
 const STATUSES: [&str; 7] = ["200", "204", "206", "304", "400", "404", "500"];
-/// Which characters have codes of which length. The codes count up, so this is all there is to know; what is left out has
-/// longer codes and is in no header that we care for.
+/// The characters of each code length. Codes are canonical, so the lengths define them. Characters with longer codes are omitted,
+/// because no header of interest contains them.
 const HUFFMAN: [(u32, &[u8]); 10] = [
     (5, b"012aceiost"),
     (6, b" %-./3456789=A_bdfghlmnpru"),
@@ -91,24 +91,24 @@ const HUFFMAN: [(u32, &[u8]); 10] = [
     (15, b"<`{"),
 ];
 
-/// Writes the headers of our two requests.
+/// Encodes the headers of the two requests. Each header is sent once per connection and then by its index.
 #[derive(Debug)]
 pub(crate) struct Encoder {
-    /// What has been said on this connection, oldest first.
-    said: Vec<Bytes>,
-    /// Whether the server remembers it.
+    /// The values in the dynamic table, oldest first.
+    sent: Vec<Bytes>,
+    /// Whether the server's table is large enough to be used.
     indexed: bool,
-    /// Whether the server must be told that nothing will be remembered.
+    /// Whether the first block must set the table size to zero.
     announce: bool,
 }
 
 impl Encoder {
     pub(crate) fn new(server_table: usize) -> Self {
         let indexed = server_table >= TABLE;
-        Self { said: Vec::new(), indexed, announce: !indexed }
+        Self { sent: Vec::new(), indexed, announce: !indexed }
     }
 
-    /// `POST path` with the headers of gRPC.
+    /// Encodes `POST path` with the headers of gRPC.
     pub(crate) fn request(&mut self, path: &'static str, authority: &Bytes, to: &mut BytesMut) {
         if std::mem::take(&mut self.announce) {
             to.put_u8(0x20);
@@ -121,16 +121,16 @@ impl Encoder {
         self.field(0, b"te", &Bytes::from_static(b"trailers"), to);
     }
 
-    /// A field whose name is a static entry, or 0 and written out. Values of different fields never are equal here.
+    /// Encodes a field. Its name is a static entry, or a literal if `static_name` is 0. Different fields have different values.
     fn field(&mut self, static_name: u8, name: &[u8], value: &Bytes, to: &mut BytesMut) {
-        if let Some(position) = self.said.iter().position(|said| said == value) {
-            let age = self.said.len() - 1 - position;
-            // Few enough to fit into seven bits.
+        if let Some(position) = self.sent.iter().position(|sent| sent == value) {
+            let age = self.sent.len() - 1 - position;
+            // The few entries fit into seven bits.
             to.put_u8(0x80 | (STATIC.len() + 1 + age) as u8);
             return;
         }
         if self.indexed {
-            self.said.push(value.clone());
+            self.sent.push(value.clone());
             put_number(0x40, 6, static_name.into(), to);
         } else {
             put_number(0, 4, static_name.into(), to);
@@ -144,7 +144,7 @@ impl Encoder {
     }
 }
 
-/// Reads headers.
+/// Decodes headers.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     /// Newest first.
@@ -158,7 +158,7 @@ impl Decoder {
         Self { table: VecDeque::new(), size: 0, limit: TABLE }
     }
 
-    /// Shows every header of the block: name and value.
+    /// Decodes a block and calls `show` with the name and value of each header.
     pub(crate) fn read(
         &mut self,
         mut block: &[u8],
@@ -220,7 +220,7 @@ impl Decoder {
 }
 
 fn static_name(index: usize) -> Result<&'static [u8], Malformed> {
-    let name = STATIC.get(index.wrapping_sub(1)).ok_or(Malformed("a header that nobody has named"))?;
+    let name = STATIC.get(index.wrapping_sub(1)).ok_or(Malformed("a header with an unknown index"))?;
     Ok(name.as_bytes())
 }
 
@@ -240,14 +240,14 @@ fn put_number(first: u8, bits: u32, mut number: usize, to: &mut BytesMut) {
 }
 
 fn number(from: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
-    const CUT: Malformed = Malformed("a header that ends early");
+    const TRUNCATED: Malformed = Malformed("a header that ends early");
     let most = (1 << bits) - 1;
-    let mut value = usize::from(*from.split_off_first().ok_or(CUT)?) & most;
+    let mut value = usize::from(*from.split_off_first().ok_or(TRUNCATED)?) & most;
     if value < most {
         return Ok(value);
     }
     for shift in [0, 7, 14, 21] {
-        let byte = usize::from(*from.split_off_first().ok_or(CUT)?);
+        let byte = usize::from(*from.split_off_first().ok_or(TRUNCATED)?);
         value += (byte & 0x7f) << shift;
         if byte < 0x80 {
             return Ok(value);
@@ -260,11 +260,11 @@ fn text(from: &mut &[u8]) -> Result<Bytes, Malformed> {
     let packed = from.first().is_some_and(|first| *first >= 0x80);
     let length = number(from, 7)?;
     let text = from.split_off(..length).ok_or(Malformed("a header that ends early"))?;
-    if packed { unpack(text) } else { Ok(Bytes::copy_from_slice(text)) }
+    if packed { huffman_decode(text) } else { Ok(Bytes::copy_from_slice(text)) }
 }
 
-/// Undoes the Huffman code, bit by bit: it is rarely needed, since servers say things once.
-fn unpack(text: &[u8]) -> Result<Bytes, Malformed> {
+/// Decodes the Huffman code bit by bit. Speed does not matter, because servers send each header text once.
+fn huffman_decode(text: &[u8]) -> Result<Bytes, Malformed> {
     let mut unpacked = Vec::with_capacity(text.len() * 2);
     let (mut code, mut length) = (0_u32, 0);
     for bit in text.iter().flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit & 1))) {
@@ -284,9 +284,9 @@ fn unpack(text: &[u8]) -> Result<Bytes, Malformed> {
             first += symbols.len() as u32;
         }
     }
-    // What is left is filled up with ones.
+    // The last byte is padded with ones.
     if length > 7 || code != (1 << length) - 1 {
-        return Err(Malformed("a header in an unusual code"));
+        return Err(Malformed("a header with an unsupported Huffman code"));
     }
     Ok(unpacked.into())
 }
@@ -308,7 +308,7 @@ mod tests {
 
     /// The examples of RFC 7541, C.6.1 to C.6.2: a table of 256 bytes, values in Huffman code.
     #[test]
-    fn the_examples_of_the_standard_are_read() {
+    fn examples_of_the_standard_are_decoded() {
         let mut decoder = Decoder { limit: 256, ..Decoder::new() };
         let first = [
             &[0x48, 0x82, 0x64, 0x02, 0x58, 0x85, 0xae, 0xc3, 0x77, 0x1a, 0x4b, 0x61, 0x96, 0xd0, 0x7a, 0xbe]
@@ -327,12 +327,12 @@ mod tests {
         assert_eq!(decoder.size, 222);
         let expected = [&[(":status", "307")][..], &common].concat();
         assert_eq!(read(&mut decoder, &[0x48, 0x83, 0x64, 0x0e, 0xff, 0xc1, 0xc0, 0xbf]), pairs(&expected));
-        // The oldest one had to go.
+        // The oldest entry was evicted.
         assert_eq!((decoder.size, decoder.table.len()), (222, 4));
     }
 
     #[test]
-    fn known_entries_and_new_limits_are_read() {
+    fn static_entries_and_new_limits_are_decoded() {
         let mut decoder = Decoder::new();
         assert_eq!(read(&mut decoder, &[0x88, 0x20, 0x8e]), pairs(&[(":status", "200"), (":status", "500")]));
         assert_eq!(decoder.limit, 0);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn our_requests_are_short_from_the_second_on() {
+    fn repeated_requests_are_short() {
         let authority = Bytes::from_static(b"host:1");
         for (table, length) in [(TABLE, 6), (0, 46)] {
             let mut decoder = Decoder::new();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn malformed_blocks_are_errors() {
         for block in [
             &[0xff][..],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
@@ -376,12 +376,12 @@ mod tests {
         ] {
             assert!(Decoder::new().read(block, |_, _| {}).is_err(), "{block:?}");
         }
-        assert!(unpack(&[0xff, 0xff]).is_err());
-        assert!(unpack(&[0x00]).is_err());
+        assert!(huffman_decode(&[0xff, 0xff]).is_err());
+        assert!(huffman_decode(&[0x00]).is_err());
     }
 
     #[test]
-    fn no_block_of_headers_breaks_the_decoder() {
+    fn malformed_blocks_do_not_panic() {
         let samples: [&[u8]; 4] = [
             &[0x88, 0x40, 5, b'a', b'b', b'c', b'd', b'e', 3, b'x', b'y', b'z', 0xbe],
             &[0x48, 0x82, 0x64, 0x02, 0x58, 0x85, 0xae, 0xc3, 0x77, 0x1a, 0x4b, 0x3f, 0xe1, 0x1f],

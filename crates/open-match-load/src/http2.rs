@@ -1,7 +1,7 @@
-//! As much of HTTP/2 as a gRPC client of two small methods needs. `h2` takes about 1.5 times the processor time (ADR 15).
+//! The part of HTTP/2 that a gRPC client of two small methods needs. `h2` takes about 1.5 times the processor time (ADR 15).
 //!
-//! One task per connection reads and writes. Calls put their frames into a buffer, which is written when all tasks that could
-//! run have run, so that players who come together go out together.
+//! One task per connection reads and writes. Calls append their frames to a buffer, which is written after all runnable tasks
+//! have run, so that concurrent requests share a write.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -16,34 +16,34 @@ use tokio::net::TcpStream;
 
 use crate::call::Failure;
 use crate::frame::{
-    ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEAD, GOAWAY, HEADERS, PING, PRIORITY,
-    RST_STREAM, SETTINGS, WINDOW_UPDATE, four, put_head, unpadded,
+    ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, PING, PRIORITY,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, put_frame_header, read_u32, unpadded,
 };
 use crate::hpack::{Decoder, Encoder, TABLE};
 use crate::wire::{self, Malformed};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// So large that no stream ever waits for us to say that we have read something.
+/// So large that no stream ever waits for a window update.
 const WINDOW: u32 = 8 << 20;
 const DEFAULT_WINDOW: u32 = 65_535;
-/// We never ask for more.
-const LONGEST_FRAME: usize = 16_384;
-/// The calling side of a connection.
+/// The default of HTTP/2, which this client does not change.
+const MAX_FRAME: usize = 16_384;
+/// A connection on which calls can be made. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Link(Rc<RefCell<State>>);
+pub(crate) struct Http2Client(Rc<RefCell<State>>);
 
-/// The working side of a connection: a future that ends with it.
+/// A future that reads and writes the connection. It completes when the connection ends.
 #[derive(Debug)]
 pub(crate) struct Driver {
     socket: TcpStream,
     received: BytesMut,
-    link: Link,
+    client: Http2Client,
 }
 
-/// A call whose request has been sent. Dropping it cancels what has not ended.
+/// A call whose request was sent. Dropping it cancels the call.
 #[derive(Debug)]
 pub(crate) struct Call {
-    link: Link,
+    client: Http2Client,
     id: u32,
 }
 
@@ -56,20 +56,20 @@ struct State {
     next_id: u32,
     encoder: Encoder,
     decoder: Decoder,
-    /// Unknown until the server has said it.
+    /// `None` until the server has sent its settings.
     max_streams: Option<usize>,
-    /// How much we may send.
+    /// How many bytes may be sent.
     window: i64,
-    /// Requests that wait until we may send more.
+    /// Requests that wait for the window.
     blocked: VecDeque<(u32, Bytes)>,
-    /// What we have received and not acknowledged.
-    owed: u32,
-    /// Headers that go on in the next frame.
+    /// Received bytes for which no window update was sent.
+    unacknowledged: u32,
+    /// Headers that continue in the next frame.
     unfinished: Option<(u32, u8, Vec<u8>)>,
-    /// Why no call can be made any more.
+    /// Why no further call can be made.
     over: Option<Failure>,
-    /// Whether there is nobody left to write.
-    gone: bool,
+    /// Whether the driver has ended.
+    driver_ended: bool,
 }
 
 #[derive(Debug, Default)]
@@ -79,20 +79,20 @@ struct Stream {
     caller: Option<Waker>,
 }
 
-/// Opens a connection, and waits until the server has said how many streams it allows.
-pub(crate) async fn connect(authority: &str) -> Result<(Link, Driver), Failure> {
+/// Opens a connection and waits for the server's settings, which limit the number of streams.
+pub(crate) async fn connect(authority: &str) -> Result<(Http2Client, Driver), Failure> {
     let socket = TcpStream::connect(authority).await?;
     socket.set_nodelay(true)?;
     let mut out = BytesMut::from(PREFACE);
-    // No push, and the window of each stream.
-    put_head(&mut out, 12, SETTINGS, 0, 0);
+    // Settings: no push, and the initial window of streams.
+    put_frame_header(&mut out, 12, SETTINGS, 0, 0);
     out.put_u16(2);
     out.put_u32(0);
     out.put_u16(4);
     out.put_u32(WINDOW);
-    put_head(&mut out, 4, WINDOW_UPDATE, 0, 0);
+    put_frame_header(&mut out, 4, WINDOW_UPDATE, 0, 0);
     out.put_u32(WINDOW - DEFAULT_WINDOW);
-    let link = Link(Rc::new(RefCell::new(State {
+    let client = Http2Client(Rc::new(RefCell::new(State {
         authority: Bytes::copy_from_slice(authority.as_bytes()),
         out,
         driver: None,
@@ -103,15 +103,15 @@ pub(crate) async fn connect(authority: &str) -> Result<(Link, Driver), Failure> 
         max_streams: None,
         window: DEFAULT_WINDOW.into(),
         blocked: VecDeque::new(),
-        owed: 0,
+        unacknowledged: 0,
         unfinished: None,
         over: None,
-        gone: false,
+        driver_ended: false,
     })));
-    let mut driver = Driver { socket, received: BytesMut::new(), link: link.clone() };
+    let mut driver = Driver { socket, received: BytesMut::new(), client: client.clone() };
     poll_fn(|context| {
         let ended = Pin::new(&mut driver).poll(context);
-        let state = link.0.borrow();
+        let state = client.0.borrow();
         match (state.max_streams, &state.over, ended) {
             (_, Some(failure), _) => Poll::Ready(Err(failure.clone())),
             (Some(_), ..) => Poll::Ready(Ok(())),
@@ -119,16 +119,16 @@ pub(crate) async fn connect(authority: &str) -> Result<(Link, Driver), Failure> 
         }
     })
     .await?;
-    Ok((link, driver))
+    Ok((client, driver))
 }
 
-impl Link {
-    /// Whether no call can be made any more.
+impl Http2Client {
+    /// Returns whether no further call can be made.
     pub(crate) fn is_over(&self) -> bool {
         self.0.borrow().over.is_some()
     }
 
-    /// How many streams the server allows now.
+    /// Returns how many streams the server allows now.
     pub(crate) fn max_streams(&self) -> usize {
         let state = self.0.borrow();
         if state.over.is_some() { 0 } else { state.max_streams.unwrap_or(0) }
@@ -144,19 +144,19 @@ impl Link {
         let id = state.next_id;
         state.next_id += 2;
         let head_at = state.out.len();
-        put_head(&mut state.out, 0, HEADERS, END_HEADERS, id);
+        put_frame_header(&mut state.out, 0, HEADERS, END_HEADERS, id);
         state.encoder.request(path, &state.authority, &mut state.out);
-        let length = (state.out.len() - head_at - FRAME_HEAD) as u32;
+        let length = (state.out.len() - head_at - FRAME_HEADER) as u32;
         state.out[head_at..head_at + 3].copy_from_slice(&length.to_be_bytes()[1..]);
         state.blocked.push_back((id, body.clone()));
         state.send_blocked();
         state.streams.insert(id, Stream::default());
-        Ok(Call { link: self.clone(), id })
+        Ok(Call { client: self.clone(), id })
     }
 }
 
 impl Call {
-    /// The next message; `None` after the last one of a call that ended well.
+    /// Returns the next message, or `None` at the end of a successful call.
     pub(crate) async fn message(&mut self) -> Result<Option<Bytes>, Failure> {
         poll_fn(|context| {
             let mut state = self.stream();
@@ -174,7 +174,7 @@ impl Call {
     }
 
     fn stream(&self) -> RefMut<'_, State> {
-        self.link.0.borrow_mut()
+        self.client.0.borrow_mut()
     }
 }
 
@@ -182,9 +182,9 @@ impl Drop for Call {
     fn drop(&mut self) {
         let mut state = self.stream();
         let stream = state.streams.remove(&self.id);
-        if !state.gone && stream.is_some_and(|stream| stream.end.is_none()) {
+        if !state.driver_ended && stream.is_some_and(|stream| stream.end.is_none()) {
             state.blocked.retain(|(id, _)| *id != self.id);
-            put_head(&mut state.out, 4, RST_STREAM, 0, self.id);
+            put_frame_header(&mut state.out, 4, RST_STREAM, 0, self.id);
             state.out.put_u32(CANCEL);
             state.wake_driver();
         }
@@ -200,8 +200,8 @@ impl Future for Driver {
             Poll::Ready(Ok(())) => Failure::Connection("closed by the server".to_owned()),
             Poll::Ready(Err(failure)) => failure,
         };
-        let mut state = self.link.0.borrow_mut();
-        state.gone = true;
+        let mut state = self.client.0.borrow_mut();
+        state.driver_ended = true;
         state.over.get_or_insert(failure.clone());
         for stream in state.streams.values_mut() {
             stream.finish(Err(failure.clone()));
@@ -211,9 +211,9 @@ impl Future for Driver {
 }
 
 impl Driver {
-    /// Reads what there is, then writes what there is to be said.
+    /// Reads and handles all available frames, then writes the buffered ones.
     fn work(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        let mut chunk = [std::mem::MaybeUninit::uninit(); LONGEST_FRAME];
+        let mut chunk = [std::mem::MaybeUninit::uninit(); MAX_FRAME];
         loop {
             let mut chunk = ReadBuf::uninit(&mut chunk);
             match Pin::new(&mut self.socket).poll_read(context, &mut chunk) {
@@ -224,22 +224,22 @@ impl Driver {
             }
             self.take_frames()?;
         }
-        let mut state = self.link.0.borrow_mut();
+        let mut state = self.client.0.borrow_mut();
         while !state.out.is_empty() {
             let written = ready!(Pin::new(&mut self.socket).poll_write(context, &state.out))?;
             state.out.advance(written);
         }
         state.driver = Some(context.waker().clone());
-        // After the server has said goodbye, whoever looks last closes the door.
+        // After GOAWAY the connection is closed when its last stream has ended.
         if state.over.is_some() && state.streams.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn take_frames(&mut self) -> Result<(), Failure> {
-        let mut state = self.link.0.borrow_mut();
+        let mut state = self.client.0.borrow_mut();
         let mut rest = &self.received[..];
-        while let Some(([a, b, c, kind, flags, id @ ..], after)) = rest.split_first_chunk::<FRAME_HEAD>() {
+        while let Some(([a, b, c, kind, flags, id @ ..], after)) = rest.split_first_chunk::<FRAME_HEADER>() {
             let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-            if length > LONGEST_FRAME {
+            if length > MAX_FRAME {
                 return Err(Malformed("a frame that is too long").into());
             }
             let Some((payload, after)) = after.split_at_checked(length) else { break };
@@ -258,13 +258,13 @@ impl State {
     fn frame(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) -> Result<(), Malformed> {
         match kind {
             DATA => {
-                self.owed += payload.len() as u32;
-                if self.owed > WINDOW / 2 {
-                    put_head(&mut self.out, 4, WINDOW_UPDATE, 0, 0);
-                    self.out.put_u32(std::mem::take(&mut self.owed));
+                self.unacknowledged += payload.len() as u32;
+                if self.unacknowledged > WINDOW / 2 {
+                    put_frame_header(&mut self.out, 4, WINDOW_UPDATE, 0, 0);
+                    self.out.put_u32(std::mem::take(&mut self.unacknowledged));
                 }
                 let payload = unpadded(flags, payload)?;
-                // Whoever has cancelled does not want it any more.
+                // The stream is absent if the call was cancelled.
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.received.extend_from_slice(payload);
                     stream.wake();
@@ -293,7 +293,7 @@ impl State {
                 self.unfinished = Some((id, first_flags, block));
             }
             RST_STREAM => {
-                let code = four(payload)?;
+                let code = read_u32(payload)?;
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream
                         .finish(Err(Failure::Connection(format!("stream reset by the server, code {code}"))));
@@ -301,22 +301,22 @@ impl State {
             }
             SETTINGS if flags & ACK == 0 => self.settings(payload)?,
             PING if flags & ACK == 0 => {
-                put_head(&mut self.out, payload.len(), PING, ACK, 0);
+                put_frame_header(&mut self.out, payload.len(), PING, ACK, 0);
                 self.out.put_slice(payload);
             }
             GOAWAY => {
-                let last = four(payload)? & 0x7fff_ffff;
-                let failure = Failure::Connection("the server said goodbye".to_owned());
+                let last = read_u32(payload)? & 0x7fff_ffff;
+                let failure = Failure::Connection("the server sent GOAWAY".to_owned());
                 for (_, stream) in self.streams.iter_mut().filter(|(id, _)| **id > last) {
                     stream.finish(Err(failure.clone()));
                 }
                 self.over = Some(failure);
             }
             WINDOW_UPDATE if id == 0 => {
-                self.window += i64::from(four(payload)?);
+                self.window += i64::from(read_u32(payload)?);
                 self.send_blocked();
             }
-            // Windows of streams: our requests are smaller than the smallest. Priorities, and what we do not know.
+            // Ignores stream windows, because requests are smaller than the smallest window, and priorities and unknown frames.
             _ => {}
         }
         Ok(())
@@ -327,22 +327,22 @@ impl State {
         for [a, b, value @ ..] in payload.as_chunks::<6>().0 {
             let value = u32::from_be_bytes(*value);
             match u16::from_be_bytes([*a, *b]) {
-                // Before the first request, or it would be too late to change our mind.
+                // The table size can change only before the first request.
                 1 if self.max_streams.is_none() => self.encoder = Encoder::new(value as usize),
                 1 if (value as usize) < TABLE => return Err(Malformed("a header table that has shrunk")),
                 3 => max_streams = value as usize,
-                4 if value < 1024 => return Err(Malformed("a window that no request fits into")),
+                4 if value < 1024 => return Err(Malformed("a window smaller than a request")),
                 _ => {}
             }
         }
         self.max_streams = Some(max_streams);
-        put_head(&mut self.out, 0, SETTINGS, ACK, 0);
+        put_frame_header(&mut self.out, 0, SETTINGS, ACK, 0);
         Ok(())
     }
 
     fn headers(&mut self, id: u32, flags: u8, block: &[u8]) -> Result<(), Malformed> {
         let (mut http, mut code, mut message) = (None, None, None);
-        // Read in any case: what comes next may build upon it.
+        // Decoded even if the stream is gone, because later blocks depend on the table.
         self.decoder.read(block, |name, value| {
             let text = || Some(String::from_utf8_lossy(value).into_owned());
             match name {
@@ -368,7 +368,7 @@ impl State {
     fn send_blocked(&mut self) {
         while let Some((id, body)) = self.blocked.pop_front_if(|(_, body)| body.len() as i64 <= self.window) {
             self.window -= body.len() as i64;
-            put_head(&mut self.out, body.len(), DATA, END_STREAM, id);
+            put_frame_header(&mut self.out, body.len(), DATA, END_STREAM, id);
             self.out.put_slice(&body);
         }
         self.wake_driver();

@@ -1,4 +1,4 @@
-//! `open-match-load`: how many players an Open Match frontend can serve, and how fast.
+//! `open-match-load` measures how many players an Open Match frontend serves, and how fast.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,35 +7,35 @@ use anyhow::Result;
 use clap::Parser;
 use open_match_load::{Options, Target};
 
-/// Puts load on an Open Match frontend (gRPC without TLS) and checks what it answers
+/// Generate load on an Open Match frontend (gRPC without TLS) and check its assignments
 ///
-/// A player creates a ticket and watches it until the first assignment. The frontend's engine must make matches of two, each
-/// with a connection of its own.
+/// Each player creates a ticket and watches it until the first assignment. The engine must make matches of two, each
+/// with its own connection.
 #[derive(Debug, Parser)]
 #[command(name = "open-match-load", version)]
 struct Cli {
-    /// The frontend
+    /// The URL of the frontend
     #[arg(long, default_value = "http://127.0.0.1:50504")]
     url: Target,
     /// Players per second
     #[arg(long, default_value_t = 1000.0, conflicts_with_all = ["closed", "idle"])]
     rate: f64,
-    /// Instead of a rate: so many players at any time, each coming back once it is assigned
+    /// Instead of a rate: keep this many players active; each starts over once it is assigned
     #[arg(long, value_name = "PLAYERS", conflicts_with = "idle")]
     closed: Option<usize>,
-    /// Instead of a rate: so many watchers of tickets that no engine matches
+    /// Instead of a rate: open this many watches of tickets that no engine matches
     #[arg(long, value_name = "WATCHERS")]
     idle: Option<usize>,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// How long to run before that
+    /// Seconds to run before the measurement
     #[arg(long, default_value_t = 2.0)]
     warm_up: f64,
-    /// Connections that the players share; 0: each player opens one of its own
+    /// Connections that the players share; with 0 each player opens its own
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// How many seconds a player waits for an assignment
+    /// Seconds that a player waits for an assignment
     #[arg(long, default_value_t = 10.0)]
     timeout: f64,
 }
@@ -52,8 +52,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all was well.
-#[expect(clippy::print_stdout, reason = "this is what it is run for")]
+/// Returns whether every player was served correctly.
+#[expect(clippy::print_stdout, reason = "the report is the output of the program")]
 async fn work(cli: &Cli) -> Result<bool> {
     let options = Options {
         connections: (cli.connections > 0).then_some(cli.connections),
@@ -65,17 +65,17 @@ async fn work(cli: &Cli) -> Result<bool> {
     if let Some(count) = cli.idle {
         let idle = open_match_load::idle(&cli.url, &options, count).await?;
         tokio::time::sleep(seconds).await;
-        let troubles = idle.troubles();
+        let errors = idle.errors();
         println!("{} of {count} still watching", idle.waiting());
-        for trouble in troubles.iter().take(10) {
-            println!("  {trouble}");
+        for error in errors.iter().take(10) {
+            println!("  {error}");
         }
-        return Ok(troubles.is_empty());
+        return Ok(errors.is_empty());
     }
-    let outcome = match cli.closed {
+    let report = match cli.closed {
         Some(count) => open_match_load::closed_loop(&cli.url, &options, count, warm_up, seconds).await?,
         None => open_match_load::open_loop(&cli.url, &options, cli.rate, warm_up, seconds).await?,
     };
-    println!("{outcome}");
-    Ok(outcome.flawless())
+    println!("{report}");
+    Ok(report.is_flawless())
 }

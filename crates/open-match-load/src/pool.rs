@@ -13,42 +13,42 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::sleep;
 
 use crate::call::Failure;
-use crate::http2::{Driver, Link, connect};
+use crate::http2::{Driver, Http2Client, connect};
 
 const RECONNECT: Duration = Duration::from_millis(20);
 
-/// Where a frontend is.
+/// The address of a frontend.
 #[derive(Clone, Debug)]
 pub struct Target {
     authority: String,
 }
 
-/// The address cannot be used.
+/// The URL of the frontend is invalid.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not an address like http://127.0.0.1:50504")]
+#[error("{0:?} is not a URL like http://127.0.0.1:50504")]
 pub struct BadTarget(String);
 
-/// Connections, each of which carries many streams.
+/// A pool of connections, each with many streams.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    slots: Vec<Rc<Slot>>,
+    connections: Vec<Rc<PooledConnection>>,
     drivers: Vec<AbortHandle>,
     next: Cell<usize>,
     freed: Rc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    /// Empty while there is no connection.
-    link: RefCell<Option<Link>>,
+struct PooledConnection {
+    /// `None` while it is disconnected.
+    client: RefCell<Option<Http2Client>>,
     streams: Cell<usize>,
 }
 
-/// The right to have one stream open at a time on a connection.
+/// A permit for one open stream on a connection.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    pub(crate) link: Link,
-    slot: Rc<Slot>,
+pub(crate) struct StreamPermit {
+    pub(crate) client: Http2Client,
+    connection: Rc<PooledConnection>,
     freed: Rc<Notify>,
 }
 
@@ -67,58 +67,64 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// A connection of its own, for a player that shares none.
-    pub(crate) async fn connect_alone(&self) -> Result<(Link, AbortHandle), Failure> {
-        let (link, driver) = connect(&self.authority).await?;
-        Ok((link, spawn_local(driver).abort_handle()))
+    /// Opens a connection that is not shared.
+    pub(crate) async fn connect_alone(&self) -> Result<(Http2Client, AbortHandle), Failure> {
+        let (client, driver) = connect(&self.authority).await?;
+        Ok((client, spawn_local(driver).abort_handle()))
     }
 }
 
 impl Pool {
-    /// Opens the connections, and opens them again whenever the server closes one.
+    /// Opens the connections. Reopens a connection that the server closes.
     pub(crate) async fn open(target: &Target, connections: usize) -> Result<Self, Failure> {
         let freed = Rc::new(Notify::new());
-        let mut pool = Self { slots: Vec::new(), drivers: Vec::new(), next: Cell::new(0), freed };
+        let mut pool = Self { connections: Vec::new(), drivers: Vec::new(), next: Cell::new(0), freed };
         for _ in 0..connections.max(1) {
-            let (link, driver) = connect(&target.authority).await?;
-            let slot = Rc::new(Slot { link: RefCell::new(Some(link)), streams: Cell::new(0) });
-            let driver = drive(target.clone(), Rc::clone(&slot), driver, Rc::clone(&pool.freed));
-            pool.slots.push(slot);
+            let (client, driver) = connect(&target.authority).await?;
+            let connection =
+                Rc::new(PooledConnection { client: RefCell::new(Some(client)), streams: Cell::new(0) });
+            let driver = drive(target.clone(), Rc::clone(&connection), driver, Rc::clone(&pool.freed));
+            pool.connections.push(connection);
             pool.drivers.push(spawn_local(driver).abort_handle());
         }
         Ok(pool)
     }
 
-    /// The next connection in turn that may take one more stream; waits while there is none.
-    pub(crate) async fn lease(&self) -> Lease {
+    /// Acquires a stream on the next connection, round robin. Waits while all connections have their maximum of streams.
+    pub(crate) async fn acquire(&self) -> StreamPermit {
         loop {
             let freed = self.freed.notified();
-            if let Some(lease) = self.try_lease() {
-                return lease;
+            if let Some(permit) = self.try_acquire() {
+                return permit;
             }
             freed.await;
         }
     }
 
-    fn try_lease(&self) -> Option<Lease> {
-        for _ in 0..self.slots.len() {
+    fn try_acquire(&self) -> Option<StreamPermit> {
+        for _ in 0..self.connections.len() {
             let index = self.next.get();
-            self.next.set((index + 1) % self.slots.len());
-            let slot = &self.slots[index];
-            let link = slot.link.borrow();
-            if let Some(link) = link.as_ref().filter(|link| slot.streams.get() < link.max_streams()) {
-                slot.streams.set(slot.streams.get() + 1);
-                let (link, slot, freed) = (link.clone(), Rc::clone(slot), Rc::clone(&self.freed));
-                return Some(Lease { link, slot, freed });
+            self.next.set((index + 1) % self.connections.len());
+            let connection = &self.connections[index];
+            let client = connection.client.borrow();
+            if let Some(client) =
+                client.as_ref().filter(|client| connection.streams.get() < client.max_streams())
+            {
+                connection.streams.set(connection.streams.get() + 1);
+                let (client, connection, freed) =
+                    (client.clone(), Rc::clone(connection), Rc::clone(&self.freed));
+                return Some(StreamPermit { client, connection, freed });
             }
         }
         None
     }
 
-    /// How many streams the server allows in all.
-    pub(crate) fn room(&self) -> usize {
-        let limit = |slot: &Rc<Slot>| slot.link.borrow().as_ref().map_or(0, Link::max_streams);
-        self.slots.iter().map(limit).fold(0, usize::saturating_add)
+    /// Returns how many streams the server allows over all connections.
+    pub(crate) fn max_streams(&self) -> usize {
+        let limit = |connection: &Rc<PooledConnection>| {
+            connection.client.borrow().as_ref().map_or(0, Http2Client::max_streams)
+        };
+        self.connections.iter().map(limit).fold(0, usize::saturating_add)
     }
 }
 
@@ -130,21 +136,21 @@ impl Drop for Pool {
     }
 }
 
-impl Drop for Lease {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.slot.streams.set(self.slot.streams.get() - 1);
+        self.connection.streams.set(self.connection.streams.get() - 1);
         self.freed.notify_one();
     }
 }
 
-async fn drive(target: Target, slot: Rc<Slot>, mut driver: Driver, freed: Rc<Notify>) {
+async fn drive(target: Target, connection: Rc<PooledConnection>, mut driver: Driver, freed: Rc<Notify>) {
     loop {
         driver.await;
-        slot.link.replace(None);
+        connection.client.replace(None);
         driver = loop {
             sleep(RECONNECT).await;
-            if let Ok((link, driver)) = connect(&target.authority).await {
-                slot.link.replace(Some(link));
+            if let Ok((client, driver)) = connect(&target.authority).await {
+                connection.client.replace(Some(client));
                 freed.notify_waiters();
                 break driver;
             }
@@ -163,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_plain_http_with_a_port() {
+    fn target_is_plain_http_with_a_port() {
         assert_eq!("http://localhost:50504".parse::<Target>().unwrap().authority, "localhost:50504");
         for bad in ["localhost:50504", "https://localhost:50504", "http://localhost", "nonsense", ""] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");

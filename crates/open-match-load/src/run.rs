@@ -1,4 +1,4 @@
-//! Players who come and go.
+//! Load by players: open and closed loop.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,26 +9,26 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::call::{Failure, Watch, create};
-use crate::http2::Link;
-use crate::outcome::{Outcome, Recorder, thread_time};
+use crate::http2::Http2Client;
 use crate::pool::{Pool, Target};
+use crate::report::{LoadReport, Recorder, thread_time};
 use crate::wire;
 
-/// Players who are due are started together this often; the timer is no finer.
+/// How often players who are due are started. It is the resolution of the timer.
 const STEP: Duration = Duration::from_millis(1);
-/// How long players may take to finish after the last one was started: a partner is on the way.
-const PARTNER: Duration = Duration::from_secs(1);
+/// How long an odd last player waits for an opponent before one is started.
+const OPPONENT_WAIT: Duration = Duration::from_secs(1);
 
 /// How players behave.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many connections they share. None: each player opens one of its own.
+    /// How many connections the players share. With `None` each player opens its own.
     pub connections: Option<usize>,
     /// How long a player waits for an assignment.
     pub timeout: Duration,
-    /// One of so many goes on watching after the first assignment, to notice a second one.
+    /// Every how manyth player keeps watching after the first assignment, to detect a second one.
     pub linger_every: u64,
-    /// For how long.
+    /// How long such a player keeps watching.
     pub linger: Duration,
 }
 
@@ -43,21 +43,21 @@ impl Default for Options {
     }
 }
 
-/// `rate` players per second for `seconds`, after `warm_up` at the same rate that does not count.
+/// Starts `rate` players per second for `seconds`, after a `warm_up` at the same rate that is not measured.
 ///
-/// Their number is even, so that everybody can have an opponent.
+/// The number of players is even, so that each has an opponent.
 pub async fn open_loop(
     target: &Target,
     options: &Options,
     rate: f64,
     warm_up: Duration,
     seconds: Duration,
-) -> Result<Outcome, Failure> {
-    let game = Game::open(target, options).await?;
+) -> Result<LoadReport, Failure> {
+    let load = LoadRun::open(target, options).await?;
     let count = |time: Duration| (rate * time.as_secs_f64()) as u64;
     let (uncounted, total) = (count(warm_up), count(warm_up + seconds).next_multiple_of(2));
     let begin = Instant::now();
-    game.window.set((begin + warm_up, begin + warm_up + seconds));
+    load.window.set((begin + warm_up, begin + warm_up + seconds));
     let mut busy = thread_time();
     let mut players = JoinSet::new();
     let mut next = 0;
@@ -71,7 +71,7 @@ pub async fn open_loop(
             if due > now {
                 break;
             }
-            players.spawn_local(Rc::clone(&game).play(due));
+            players.spawn_local(Rc::clone(&load).play(due));
             next += 1;
         }
         while players.try_join_next().is_some() {}
@@ -79,28 +79,28 @@ pub async fn open_loop(
     }
     let busy = thread_time().saturating_sub(busy);
     while players.join_next().await.is_some() {}
-    Ok(game.finish(seconds, busy))
+    Ok(load.finish(seconds, busy))
 }
 
-/// `count` players at any time for `seconds`, after `warm_up` that does not count.
+/// Keeps `count` players active for `seconds`, after a `warm_up` that is not measured.
 pub async fn closed_loop(
     target: &Target,
     options: &Options,
     count: usize,
     warm_up: Duration,
     seconds: Duration,
-) -> Result<Outcome, Failure> {
-    let game = Game::open(target, options).await?;
+) -> Result<LoadReport, Failure> {
+    let load = LoadRun::open(target, options).await?;
     let begin = Instant::now();
     let end = begin + warm_up + seconds;
-    game.window.set((begin + warm_up, end));
+    load.window.set((begin + warm_up, end));
     let mut players = JoinSet::new();
     for _ in 0..count {
-        let game = Rc::clone(&game);
+        let load = Rc::clone(&load);
         players.spawn_local(async move {
             while Instant::now() < end {
-                Rc::clone(&game).play(Instant::now()).await;
-                // A server that answers with errors at once must not keep the others from running.
+                Rc::clone(&load).play(Instant::now()).await;
+                // If the server fails at once, the other tasks must still get to run.
                 yield_now().await;
             }
         });
@@ -109,24 +109,24 @@ pub async fn closed_loop(
     let busy = thread_time();
     sleep_until(end).await;
     let busy = thread_time().saturating_sub(busy);
-    let patience = end + options.timeout;
+    let deadline = end + options.timeout;
     while !players.is_empty() {
-        // If their number is odd the last one needs somebody to play with.
-        let waiting_since = game.waiting.get();
-        match timeout_at(patience.min(Instant::now() + PARTNER), players.join_next()).await {
-            Err(_) if Instant::now() >= patience => break,
-            Err(_) if waiting_since == game.waiting.get() && waiting_since % 2 == 1 => {
-                players.spawn_local(Rc::clone(&game).play(Instant::now()));
+        // If an odd number of players is left, the last one needs an opponent.
+        let waiting_before = load.waiting.get();
+        match timeout_at(deadline.min(Instant::now() + OPPONENT_WAIT), players.join_next()).await {
+            Err(_) if Instant::now() >= deadline => break,
+            Err(_) if waiting_before == load.waiting.get() && waiting_before % 2 == 1 => {
+                players.spawn_local(Rc::clone(&load).play(Instant::now()));
             }
             _ => {}
         }
     }
     players.shutdown().await;
-    Ok(game.finish(seconds, busy))
+    Ok(load.finish(seconds, busy))
 }
 
-/// A run under way.
-struct Game {
+/// The shared state of a run.
+struct LoadRun {
     target: Target,
     options: Options,
     pool: Option<Pool>,
@@ -134,11 +134,11 @@ struct Game {
     recorder: RefCell<Recorder>,
     window: Cell<(Instant, Instant)>,
     numbers: Cell<u64>,
-    /// Players who have come and not gone.
+    /// Players who have started and not finished.
     waiting: Cell<u64>,
 }
 
-impl Game {
+impl LoadRun {
     async fn open(target: &Target, options: &Options) -> Result<Rc<Self>, Failure> {
         let pool = match options.connections {
             Some(connections) => Some(Pool::open(target, connections).await?),
@@ -157,29 +157,29 @@ impl Game {
         }))
     }
 
-    fn finish(self: Rc<Self>, measured: Duration, busy: Duration) -> Outcome {
+    fn finish(self: Rc<Self>, measured: Duration, busy: Duration) -> LoadReport {
         self.recorder.take().finish(measured, busy)
     }
 
-    /// One player, who should come at `due`.
+    /// Runs one player, whose scheduled start is `due`.
     async fn play(self: Rc<Self>, due: Instant) {
         let (begin, end) = self.window.get();
         let measured = due >= begin && due < end;
         if measured {
             let mut recorder = self.recorder.borrow_mut();
-            recorder.outcome.started += 1;
-            recorder.outcome.lag.record(due.elapsed());
+            recorder.report.started += 1;
+            recorder.report.lag.record(due.elapsed());
         }
         self.waiting.set(self.waiting.get() + 1);
         let deadline = due + self.options.timeout;
         let played = match &self.pool {
-            Some(pool) => match timeout_at(deadline, pool.lease()).await {
-                Ok(lease) => self.watch(&lease.link, due, deadline, measured).await,
+            Some(pool) => match timeout_at(deadline, pool.acquire()).await {
+                Ok(permit) => self.watch(&permit.client, due, deadline, measured).await,
                 Err(_) => Err(Failure::Timeout),
             },
             None => match timeout_at(deadline, self.target.connect_alone()).await {
-                Ok(Ok((link, driver))) => {
-                    let played = self.watch(&link, due, deadline, measured).await;
+                Ok(Ok((client, driver))) => {
+                    let played = self.watch(&client, due, deadline, measured).await;
                     driver.abort();
                     played
                 }
@@ -196,19 +196,19 @@ impl Game {
     /// Creates a ticket and watches it until it is assigned.
     async fn watch(
         &self,
-        link: &Link,
+        client: &Http2Client,
         due: Instant,
         deadline: Instant,
         measured: bool,
     ) -> Result<(), Failure> {
         let until_assigned = async {
-            let ticket = create(link, &self.create).await?;
-            // As clients of gRPC do, when the server has said goodbye meanwhile.
+            let ticket = create(client, &self.create).await?;
+            // Uses another connection if the server has sent GOAWAY, as gRPC clients do.
             let other = match &self.pool {
-                Some(pool) if link.is_over() => Some(pool.lease().await),
+                Some(pool) if client.is_over() => Some(pool.acquire().await),
                 _ => None,
             };
-            let mut watch = Watch::start(other.as_ref().map_or(link, |other| &other.link), &ticket)?;
+            let mut watch = Watch::start(other.as_ref().map_or(client, |other| &other.client), &ticket)?;
             let connection = watch.next().await?.ok_or(Failure::Ended)?;
             Ok((ticket, watch, other, connection))
         };
@@ -217,22 +217,22 @@ impl Game {
         let now = Instant::now();
         {
             let mut recorder = self.recorder.borrow_mut();
-            recorder.checks.first(&ticket, &connection);
-            recorder.outcome.everybody += 1;
+            recorder.checks.record_first(&ticket, &connection);
+            recorder.report.all_assigned += 1;
             let (begin, end) = self.window.get();
             recorder.arrived += u64::from(now >= begin && now < end);
             if measured {
-                recorder.outcome.assigned += 1;
-                recorder.outcome.latency.record(now - due);
+                recorder.report.assigned += 1;
+                recorder.report.latency.record(now - due);
             }
         }
         let number = self.numbers.get();
         self.numbers.set(number + 1);
         if number.is_multiple_of(self.options.linger_every.max(1)) {
-            // However this ends, the player has what it came for.
+            // The player is already assigned, so the end of this watch does not matter.
             let _ = timeout(self.options.linger, async {
                 while let Ok(Some(connection)) = watch.next().await {
-                    self.recorder.borrow_mut().checks.again(&ticket, &connection);
+                    self.recorder.borrow_mut().checks.record_update(&ticket, &connection);
                 }
             })
             .await;

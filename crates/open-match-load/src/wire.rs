@@ -1,24 +1,24 @@
-//! The few messages we need, by hand: gRPC frames, and in them protobuf.
+//! Hand-written encoding of the few messages: protobuf in gRPC frames.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Whether the message is compressed, then its length.
+/// The size of the gRPC prefix: the compression flag and the length.
 const PREFIX: usize = 5;
-/// Answers of an Open Match frontend are small; a longer length is not one.
-const LONGEST: usize = 4 << 20;
+/// The longest accepted message. Responses of Open Match frontends are small.
+const MAX_MESSAGE: usize = 4 << 20;
 const LENGTH_DELIMITED: u64 = 2;
 
-/// What was received is not what Open Match sends.
+/// A response that Open Match does not send.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("not understood: {0}")]
+#[error("malformed response: {0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// `CreateTicketRequest { ticket: { search_fields: {} } }` in a frame.
+/// Encodes `CreateTicketRequest { ticket: { search_fields: {} } }` in a frame.
 pub(crate) fn create_ticket() -> Bytes {
     frame(&[field(1), 2, field(4), 0])
 }
 
-/// `WatchAssignmentsRequest { ticket_id }` in a frame.
+/// Encodes `WatchAssignmentsRequest { ticket_id }` in a frame.
 pub(crate) fn watch_assignments(ticket: &[u8]) -> Bytes {
     let mut message = Vec::with_capacity(ticket.len() + 4);
     message.push(field(1));
@@ -27,12 +27,12 @@ pub(crate) fn watch_assignments(ticket: &[u8]) -> Bytes {
     frame(&message)
 }
 
-/// `id` of a `Ticket`.
+/// Decodes the `id` of a `Ticket`.
 pub(crate) fn ticket_id(ticket: &Bytes) -> Result<Bytes, Malformed> {
     last_field(ticket, 1)?.filter(|id| !id.is_empty()).ok_or(Malformed("a ticket without an id"))
 }
 
-/// `assignment.connection` of a `WatchAssignmentsResponse`; `None` if nothing is assigned.
+/// Decodes `assignment.connection` of a `WatchAssignmentsResponse`. Returns `None` if nothing is assigned.
 pub(crate) fn connection(response: &Bytes) -> Result<Option<Bytes>, Malformed> {
     match last_field(response, 1)? {
         Some(assignment) => assignment_connection(&assignment),
@@ -40,20 +40,20 @@ pub(crate) fn connection(response: &Bytes) -> Result<Option<Bytes>, Malformed> {
     }
 }
 
-/// `connection` of an `Assignment`.
+/// Decodes the `connection` of an `Assignment`.
 pub(crate) fn assignment_connection(assignment: &Bytes) -> Result<Option<Bytes>, Malformed> {
     Ok(last_field(assignment, 1)?.filter(|connection| !connection.is_empty()))
 }
 
-/// Takes the first whole message out of what has been received.
+/// Takes the first complete message out of the received bytes.
 pub(crate) fn take_message(received: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
     let Some(prefix) = received.first_chunk::<PREFIX>() else { return Ok(None) };
     let [compressed, length @ ..] = *prefix;
     if compressed != 0 {
-        return Err(Malformed("a compressed message, which was not asked for"));
+        return Err(Malformed("a compressed message, which was not requested"));
     }
     let length = u32::from_be_bytes(length) as usize;
-    if length > LONGEST {
+    if length > MAX_MESSAGE {
         return Err(Malformed("a message that is too long"));
     }
     if received.len() < PREFIX + length {
@@ -72,7 +72,7 @@ fn frame(message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// The tag of a field that holds bytes, text or a message.
+/// Returns the tag of a length-delimited field (bytes, text or a message).
 const fn field(number: u8) -> u8 {
     number << 3 | LENGTH_DELIMITED as u8
 }
@@ -85,7 +85,7 @@ fn put_varint(to: &mut Vec<u8>, mut value: u64) {
     to.push(value as u8);
 }
 
-/// The last value of a field that holds bytes, text or a message; the last one counts.
+/// Returns the value of a length-delimited field. If it is repeated, the last one counts.
 fn last_field(message: &Bytes, number: u64) -> Result<Option<Bytes>, Malformed> {
     let mut rest = message.clone();
     let mut found = None;
@@ -107,7 +107,7 @@ fn last_field(message: &Bytes, number: u64) -> Result<Option<Bytes>, Malformed> 
                 }
             }
             5 => skip(&mut rest, 4)?,
-            _ => return Err(Malformed("a field of an unknown kind")),
+            _ => return Err(Malformed("a field with an unknown wire type")),
         }
     }
     Ok(found)
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_is_found_among_other_fields() {
+    fn id_is_found_among_other_fields() {
         // search_fields, an unknown varint, a fixed64, a fixed32, then the id.
         let ticket = [
             &[0x22, 0, 0x50, 0x96, 0x01, 0x59, 0, 0, 0, 0, 0, 0, 0, 0, 0x65, 0, 0, 0, 0][..],
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_is_found_or_absent() {
+    fn connection_may_be_absent() {
         let assigned = Bytes::from_static(&[0x0a, 5, 0x0a, 3, b'g', b's', b'1']);
         assert_eq!(connection(&assigned).unwrap().unwrap(), "gs1");
         assert_eq!(connection(&Bytes::new()).unwrap(), None);
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_message_is_an_error() {
         for cut in [&[0x0a_u8][..], &[0x0a, 5, 1], &[0x51, 1], &[0x55, 1], &[0x80], &[0x0b], &[0xff; 11]] {
             assert!(last_field(&Bytes::copy_from_slice(cut), 1).is_err(), "{cut:?}");
         }
     }
 
     #[test]
-    fn messages_are_taken_when_they_are_whole() {
+    fn messages_are_taken_when_complete() {
         let mut received = BytesMut::new();
         for byte in [0, 0, 0, 0, 2, 7] {
             received.put_u8(byte);

@@ -1,4 +1,4 @@
-//! The admin API of the audit log: `/audit` lists it. Nothing changes it.
+//! The admin API of the audit log: `/audit` lists its entries. No route changes them.
 
 use axum::Json;
 use base::error::{Coded, chain};
@@ -8,15 +8,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use service::{Open, Operator, OperatorRoute};
 
-use crate::audit_log::{AuditLog, Entry, EntryFilter, Outcome, Page};
+use crate::audit_log::{AuditEntry, AuditFilter, AuditLog, AuditOutcome, Page};
 
-/// How many entries are listed if the caller names no number, and at most.
-const LISTED: u32 = 100;
-const MOST: u32 = 1_000;
+/// How many entries are listed by default, and at most.
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1_000;
 
-/// `/audit` (the audit log) and `/operator` (who the caller is).
+/// Returns the routes `/audit` (the audit log) and `/operator` (the caller).
 pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
-    vec![OperatorRoute::get("/audit", list), OperatorRoute::get("/operator", who)]
+    vec![OperatorRoute::get("/audit", list), OperatorRoute::get("/operator", caller)]
 }
 
 #[derive(Deserialize)]
@@ -36,18 +36,19 @@ async fn list(Open(log): Open<AuditLog>, Query(query): Query<AuditQuery>) -> Res
     let page = match (query.before, query.after) {
         (before, None) => Page::Before(before),
         (None, Some(after)) => Page::After(after),
-        (Some(_), Some(_)) => return Err(invalid("Give `before` or `after`, not both.")),
+        (Some(_), Some(_)) => return Err(invalid("Send `before` or `after`, not both.")),
     };
     let time = |name: &str, text: &Option<String>| -> Result<Option<Timestamp>, Problem> {
         let parse = |text: &String| {
-            text.parse().map_err(|error: base::NotATime| invalid(format!("{name} is {error}.")))
+            text.parse().map_err(|error: base::InvalidTime| invalid(format!("`{name}` is {error}.")))
         };
         text.as_ref().map(parse).transpose()
     };
     let outcome = |word: &String| {
-        Outcome::parse(word).ok_or_else(|| invalid(format!("outcome is one of {}.", Outcome::words())))
+        AuditOutcome::parse(word)
+            .ok_or_else(|| invalid(format!("`outcome` must be one of {}.", AuditOutcome::words())))
     };
-    let filter = EntryFilter {
+    let filter = AuditFilter {
         since: time("since", &query.since)?,
         until: time("until", &query.until)?,
         outcome: query.outcome.as_ref().map(outcome).transpose()?,
@@ -55,20 +56,20 @@ async fn list(Open(log): Open<AuditLog>, Query(query): Query<AuditQuery>) -> Res
         action: query.action,
         target: query.target,
     };
-    let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let entries = log.list(&filter, page, limit).await.map_err(|error| {
-        tracing::error!(cause = chain(&error), "the audit log cannot be read");
+        tracing::error!(cause = chain(&error), "cannot read the audit log");
         Problem::new(error.code())
     })?;
     let next = entries.last().filter(|_| entries.len() as u32 == limit).map(|last| last.number);
-    Ok(Json(json!({ "entries": entries.iter().map(shown).collect::<Vec<_>>(), "next": next })))
+    Ok(Json(json!({ "entries": entries.iter().map(describe).collect::<Vec<_>>(), "next": next })))
 }
 
-async fn who(operator: Operator) -> Json<Value> {
+async fn caller(operator: Operator) -> Json<Value> {
     Json(json!({ "name": operator.name, "read_only": operator.read_only }))
 }
 
-fn shown(entry: &Entry) -> Value {
+fn describe(entry: &AuditEntry) -> Value {
     json!({
         "number": entry.number, "id": entry.id, "at": entry.at.to_rfc3339(), "listener": entry.listener,
         "actor": { "kind": entry.actor_kind, "name": entry.actor, "proof": entry.proof, "subject": entry.subject },

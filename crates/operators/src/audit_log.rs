@@ -1,11 +1,11 @@
-//! The audit log: who changed what, when, from where, why, and what came of it.
+//! The audit log: who changed what, when, from where and why, and the outcome.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use base::Timestamp;
 use base::id::Uuid;
-use db::{Db, Error, marking};
+use db::{Db, Error, with_commit_mark};
 use http_server::Caller;
 use runtime::lifecycle::{Drain, LoopError};
 use service::{Operator, Proof};
@@ -13,9 +13,9 @@ use service::{Operator, Proof};
 use crate::store;
 
 /// How often old entries are removed.
-const REMOVE_EVERY: Duration = Duration::from_secs(600);
+const CLEAN_INTERVAL: Duration = Duration::from_secs(600);
 
-/// How long texts of callers may be. The columns are as wide.
+/// The limits of texts from callers, in characters: the widths of their columns.
 const MAX_NAME: usize = 255;
 const MAX_TARGET: usize = 1_000;
 const MAX_NOTE: usize = 500;
@@ -27,17 +27,17 @@ pub struct AuditLog {
     retention: Duration,
 }
 
-/// Who tried.
+/// The caller who attempts a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Actor {
-    /// `operator`, `service`, or `user` for another user of the issuer.
+    /// `operator`, `service`, or `user` for a user of the issuer who is not an operator.
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) proof: &'static str,
     pub(crate) subject: Option<String>,
 }
 
-/// What somebody tries to change.
+/// A change that a caller attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) listener: &'static str,
@@ -51,29 +51,29 @@ pub(crate) struct Attempt {
     pub(crate) note: Option<String>,
 }
 
-/// An entry whose change is under way.
+/// An entry whose change is in progress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenEntry(pub(crate) Uuid);
+pub(crate) struct PendingEntry(pub(crate) Uuid);
 
-/// What came of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It was done.
+pub(crate) enum AuditOutcome {
+    /// The change was applied.
     Done,
-    /// It was refused, and nothing was changed.
+    /// The change was refused and nothing was changed.
     Refused,
-    /// It failed. Whether something was changed is not certain.
+    /// The change failed. It may have been applied in part.
     Failed,
-    /// Its transaction was committed, and the process died before the answer.
+    /// The transaction was committed, and the process died before the response.
     Committed,
-    /// The process died, and nothing more is known.
+    /// The process died before the outcome was known.
     Unknown,
 }
 
-impl Outcome {
+impl AuditOutcome {
     const ALL: [Self; 5] = [Self::Done, Self::Refused, Self::Failed, Self::Committed, Self::Unknown];
 
-    fn of(status: u16) -> Self {
+    fn from_status(status: u16) -> Self {
         match status {
             ..400 => Self::Done,
             400..500 => Self::Refused,
@@ -100,10 +100,10 @@ impl Outcome {
     }
 }
 
-/// An entry, as it is read.
+/// An entry of the audit log.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    /// Counts up: where a list goes on.
+pub(crate) struct AuditEntry {
+    /// A sequence number, from which a list continues.
     pub(crate) number: i64,
     pub(crate) id: Uuid,
     pub(crate) at: Timestamp,
@@ -117,44 +117,44 @@ pub(crate) struct Entry {
     pub(crate) address: Option<String>,
     pub(crate) request_id: Option<String>,
     pub(crate) note: Option<String>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: AuditOutcome,
     pub(crate) status: Option<i32>,
     pub(crate) finished: Option<Timestamp>,
 }
 
-/// Which entries: those that fit everything that is given.
+/// Selects entries that match all given criteria.
 #[derive(Clone, Debug, Default)]
-pub struct EntryFilter {
+pub struct AuditFilter {
     pub actor: Option<String>,
-    /// A part of the action.
+    /// A substring of the action.
     pub action: Option<String>,
-    /// A part of the target.
+    /// A substring of the target.
     pub target: Option<String>,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<AuditOutcome>,
 }
 
-/// From where, and in which order.
+/// Where a page of entries starts, and its order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Page {
-    /// The newest first, from before this number.
+    /// Entries before this number, the newest first.
     Before(Option<i64>),
-    /// The oldest first, from behind this number.
+    /// Entries after this number, the oldest first.
     After(i64),
 }
 
 impl Actor {
     pub(crate) fn operator(operator: &Operator) -> Self {
-        Self { kind: "operator", ..Self::somebody(operator) }
+        Self { kind: "operator", ..Self::user(operator) }
     }
 
-    pub(crate) fn somebody(somebody: &Operator) -> Self {
-        let (proof, subject) = match &somebody.proof {
+    pub(crate) fn user(user: &Operator) -> Self {
+        let (proof, subject) = match &user.proof {
             Proof::ConfiguredToken => ("configured-token", None),
             Proof::IssuedToken { subject } => ("issued-token", Some(subject.clone())),
         };
-        Self { kind: "user", name: somebody.name.clone(), proof, subject }
+        Self { kind: "user", name: user.name.clone(), proof, subject }
     }
 
     pub(crate) fn service(caller: &Caller) -> Self {
@@ -163,31 +163,31 @@ impl Actor {
 }
 
 impl Attempt {
-    /// The same with texts that fit their columns.
-    pub(crate) fn fitted(&self) -> Self {
+    /// Truncates the texts to the width of their columns.
+    pub(crate) fn truncated(&self) -> Self {
         Self {
             actor: Actor {
-                name: start(&self.actor.name, MAX_NAME),
-                subject: self.actor.subject.as_deref().map(|subject| start(subject, MAX_NAME)),
+                name: truncate(&self.actor.name, MAX_NAME),
+                subject: self.actor.subject.as_deref().map(|subject| truncate(subject, MAX_NAME)),
                 ..self.actor.clone()
             },
-            action: start(&self.action, MAX_NAME),
-            target: start(&self.target, MAX_TARGET),
-            note: self.note.as_deref().map(|note| start(note, MAX_NOTE)),
+            action: truncate(&self.action, MAX_NAME),
+            target: truncate(&self.target, MAX_TARGET),
+            note: self.note.as_deref().map(|note| truncate(note, MAX_NOTE)),
             ..self.clone()
         }
     }
 }
 
-/// The beginning of a text, of at most so many characters.
-fn start(text: &str, characters: usize) -> String {
+/// Truncates a text to a number of characters. Replaces control characters by spaces.
+fn truncate(text: &str, characters: usize) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(characters).collect()
 }
 
-impl OpenEntry {
-    /// Runs the change. Each transaction that it commits marks the entry as committed.
+impl PendingEntry {
+    /// Runs the change. Each transaction that the change commits also marks the entry as committed.
     pub(crate) async fn marking<T>(self, change: impl Future<Output = T>) -> T {
-        marking(store::COMMITS, self.0, change).await
+        with_commit_mark(store::COMMITS, self.0, change).await
     }
 }
 
@@ -196,42 +196,43 @@ impl AuditLog {
         Self { db, retention }
     }
 
-    /// Enters a change that is about to be tried.
-    pub(crate) async fn begin(&self, attempt: &Attempt) -> Result<OpenEntry, Error> {
+    /// Inserts the entry of a change that is about to be attempted.
+    pub(crate) async fn begin(&self, attempt: &Attempt) -> Result<PendingEntry, Error> {
         let id = Uuid::now_v7();
-        store::insert(&self.db, id, &attempt.fitted(), None).await?;
-        Ok(OpenEntry(id))
+        store::insert(&self.db, id, &attempt.truncated(), None).await?;
+        Ok(PendingEntry(id))
     }
 
-    /// Enters what came of a change, by the status of its answer.
-    pub(crate) async fn finish(&self, entry: &OpenEntry, status: u16) -> Result<(), Error> {
-        store::finish(&self.db, entry.0, Outcome::of(status), status).await
+    /// Records the outcome of a change, according to the status of its response.
+    pub(crate) async fn finish(&self, entry: &PendingEntry, status: u16) -> Result<(), Error> {
+        store::finish(&self.db, entry.0, AuditOutcome::from_status(status), status).await
     }
 
-    /// Enters an attempt that was refused before anything was tried.
-    pub(crate) async fn refused(&self, attempt: &Attempt, status: u16) -> Result<(), Error> {
-        store::insert(&self.db, Uuid::now_v7(), &attempt.fitted(), Some((Outcome::Refused, status))).await
+    /// Inserts the entry of an attempt that was refused before it started.
+    pub(crate) async fn record_refusal(&self, attempt: &Attempt, status: u16) -> Result<(), Error> {
+        store::insert(&self.db, Uuid::now_v7(), &attempt.truncated(), Some((AuditOutcome::Refused, status)))
+            .await
     }
 
     pub(crate) async fn list(
         &self,
-        filter: &EntryFilter,
+        filter: &AuditFilter,
         page: Page,
         limit: u32,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<AuditEntry>, Error> {
         store::list(&self.db, filter, page, limit).await
     }
 
-    /// Removes some of the entries that are older than `admin.audit_retention`. Returns how many.
+    /// Removes a batch of entries that are older than `admin.audit_retention`. Returns how many.
     pub async fn tick(&self) -> Result<u64, Error> {
         store::remove_old(&self.db, self.retention).await
     }
 
-    /// Removes old entries, until the process stops.
+    /// Removes old entries until the process stops.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         loop {
             while self.tick().await? > 0 && !drain.is_requested() {}
-            if !drain.sleep(REMOVE_EVERY).await {
+            if !drain.sleep(CLEAN_INTERVAL).await {
                 return Ok(());
             }
         }

@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use ::config::{Reader, Section};
 use http_server::TokenHash;
-use service::ProbedBy;
+use service::ProbeAccess;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Settings of the admin API and its operators.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Operators with a token of their own, by name.
+    /// Operators with a configured token, by name.
     pub operators: BTreeMap<String, ConfiguredOperator>,
-    /// Who may read `/healthz` and `/readyz`.
-    pub health: ProbedBy,
-    /// Who may read `/metrics`.
-    pub metrics: ProbedBy,
+    /// The callers that may read `/healthz` and `/readyz`.
+    pub health: ProbeAccess,
+    /// The callers that may read `/metrics`.
+    pub metrics: ProbeAccess,
     /// How long entries of the audit log are kept.
     pub audit_retention: Duration,
-    /// Where the process has written the token of its operator, for commands of the same user. Only `playhouse dev` does.
+    /// The file with the token of the operator, for commands of the same user. Only `playhouse dev` writes one.
     pub token_file: Option<PathBuf>,
 }
 
-/// An operator whose token the configuration knows.
+/// An operator with a configured token.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfiguredOperator {
     pub token_hash: TokenHash,
@@ -46,7 +46,8 @@ impl Config {
             if let Some(other) = known.insert(operator.token_hash.to_string(), name) {
                 let keys = [format!("operators.{other}.token_hash"), format!("operators.{name}.token_hash")];
                 reader.check(&[&keys[0], &keys[1]], false, || {
-                    "two operators have the same token, so nobody could tell who did what".to_owned()
+                    "two operators have the same token, so that the audit log could not distinguish them"
+                        .to_owned()
                 });
             }
         }

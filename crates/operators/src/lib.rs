@@ -1,33 +1,38 @@
-//! Operators: people with names who run the system, and the log of what they did.
+//! Operators, the named people who run the system, and the audit log of their changes.
 //!
 //! # Invariants
-//! - **No route of the admin API that reads personal data or changes something answers a stranger.** [`Guard`] builds the router from
-//!   the rows of all services, and enforces what each row says.
-//! - **No change by an operator is without an entry in the audit log.** The entry is inserted before the change. A change that cannot be
-//!   entered is refused.
-//! - **An entry without an outcome says "unknown".** A transaction that a change commits marks the entry as committed in the same
-//!   transaction, so a process that dies between the commit and the outcome leaves "committed".
-//! - **No route changes or removes entries.** A loop removes those that are older than `admin.audit_retention`.
+//! - **Routes of the admin API that read personal data or change something require an operator.** [`Guard`] builds the router from the
+//!   rows of all services and enforces each row.
+//! - **Every change by an operator has an entry in the audit log.** The entry is inserted before the change. If that fails, the change is
+//!   refused.
+//! - **An entry without an outcome is shown as "unknown".** A change marks its entry as committed in its own transaction, so a process that
+//!   dies between the commit and the outcome leaves "committed".
+//! - **A session of the console is accepted by the console's pages and by nothing else.** It ends when its operator leaves the
+//!   configuration, when the operator signs out, and after `console.session_lifetime`.
+//! - **No route changes or removes entries.** A loop removes entries that are older than `admin.audit_retention`.
 //!
 //! # Failure modes
-//! Without the database changes are refused with 503, because they could not be entered. Reads go on as far as they need no
-//! database. Without the issuer its operators are refused with 503; operators whose tokens are configured are let in.
+//! - The database is unreachable: changes get 503, because they cannot be recorded. Reads that need no database still work.
+//! - The issuer is unreachable: its operators get 503. Operators with a configured token are not affected.
 
 mod api;
 mod audit_log;
 mod config;
+mod console;
 mod guard;
+mod sessions;
 mod store;
 mod wiring;
 
 use db::{Migration, Migrations};
 
-pub use audit_log::{AuditLog, EntryFilter};
+pub use audit_log::{AuditFilter, AuditLog};
 pub use config::{Config, ConfiguredOperator};
 pub use guard::Guard;
+pub use sessions::{COOKIE, ConsoleSessions, NewSession};
 pub use wiring::Wiring;
 
-/// The tables of the audit log.
+/// The tables of the audit log and of console sessions.
 pub const MIGRATIONS: Migrations = Migrations {
     component: "operators",
     list: &[
@@ -42,6 +47,12 @@ pub const MIGRATIONS: Migrations = Migrations {
             name: "audit_commits",
             sqlite: include_str!("../migrations/sqlite/0002_audit_commits.sql"),
             mysql: include_str!("../migrations/mysql/0002_audit_commits.sql"),
+        },
+        Migration {
+            version: 3,
+            name: "console_sessions",
+            sqlite: include_str!("../migrations/sqlite/0003_console_sessions.sql"),
+            mysql: include_str!("../migrations/mysql/0003_console_sessions.sql"),
         },
     ],
 };

@@ -1,4 +1,7 @@
-//! The tables of the audit log. An entry is inserted, and its outcome is set once: no other statement changes one.
+//! The tables of the audit log and of console sessions. An entry is inserted and its outcome is set once; no other statement changes
+//! entries.
+
+pub(crate) mod sessions;
 
 use std::time::Duration;
 
@@ -7,12 +10,12 @@ use base::id::Uuid;
 use db::{Db, Error, MarkTable, on};
 use sqlx::AssertSqlSafe;
 
-use crate::audit_log::{Attempt, Entry, EntryFilter, Outcome, Page};
+use crate::audit_log::{Attempt, AuditEntry, AuditFilter, AuditOutcome, Page};
 
-/// How many entries are removed at once: few, so that nobody waits for it.
-const REMOVED_AT_ONCE: i64 = 500;
+/// How many entries one transaction removes. Few, so that it holds its locks only briefly.
+const REMOVE_BATCH: i64 = 500;
 
-/// Entries whose change was committed.
+/// Marks the entries whose change was committed.
 pub(crate) const COMMITS: MarkTable = MarkTable {
     sqlite: "INSERT OR IGNORE INTO audit_commits (entry_id)",
     mysql: "INSERT IGNORE INTO audit_commits (entry_id)",
@@ -44,12 +47,12 @@ db::row! {
     }
 }
 
-/// Inserts an entry, with its outcome if that is known already.
+/// Inserts an entry, with its outcome if it is already known.
 pub(crate) async fn insert(
     db: &Db,
     id: Uuid,
     attempt: &Attempt,
-    outcome: Option<(Outcome, u16)>,
+    outcome: Option<(AuditOutcome, u16)>,
 ) -> Result<(), Error> {
     let now = db.dialect().now();
     let finished = if outcome.is_some() { now } else { "NULL" };
@@ -58,7 +61,7 @@ pub(crate) async fn insert(
          outcome, status, finished_at) VALUES (?, {now}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {finished})"
     );
     let (outcome, status) = outcome.map(|(outcome, status)| (outcome.word(), i32::from(status))).unzip();
-    let inserting = async {
+    let insert = async {
         let mut tx = db.begin().await?;
         on!(tx, connection => {
             sqlx::query(AssertSqlSafe(text))
@@ -80,16 +83,16 @@ pub(crate) async fn insert(
         });
         tx.commit().await
     };
-    db.bounded(inserting).await
+    db.bounded(insert).await
 }
 
-/// Sets the outcome of an entry, unless it has one.
-pub(crate) async fn finish(db: &Db, id: Uuid, outcome: Outcome, status: u16) -> Result<(), Error> {
+/// Sets the outcome of an entry that has none yet.
+pub(crate) async fn finish(db: &Db, id: Uuid, outcome: AuditOutcome, status: u16) -> Result<(), Error> {
     let now = db.dialect().now();
     let text = format!(
         "UPDATE audit_log SET outcome = ?, status = ?, finished_at = {now} WHERE entry_id = ? AND outcome IS NULL"
     );
-    let finishing = async {
+    let finish = async {
         let mut tx = db.begin().await?;
         on!(tx, connection => {
             sqlx::query(AssertSqlSafe(text))
@@ -101,12 +104,17 @@ pub(crate) async fn finish(db: &Db, id: Uuid, outcome: Outcome, status: u16) -> 
         });
         tx.commit().await
     };
-    db.bounded(finishing).await
+    db.bounded(finish).await
 }
 
-/// Lists entries that fit.
-pub(crate) async fn list(db: &Db, filter: &EntryFilter, page: Page, limit: u32) -> Result<Vec<Entry>, Error> {
-    let EntryFilter { actor, action, target, since, until, outcome } = filter;
+/// Lists the entries that match the filter.
+pub(crate) async fn list(
+    db: &Db,
+    filter: &AuditFilter,
+    page: Page,
+    limit: u32,
+) -> Result<Vec<AuditEntry>, Error> {
+    let AuditFilter { actor, action, target, since, until, outcome } = filter;
     let mut conditions = vec!["1 = 1"];
     conditions.extend(actor.is_some().then_some("? IN (l.actor, l.subject)"));
     conditions.extend(action.is_some().then_some("INSTR(l.action, ?) > 0"));
@@ -114,9 +122,9 @@ pub(crate) async fn list(db: &Db, filter: &EntryFilter, page: Page, limit: u32) 
     conditions.extend(since.is_some().then_some("l.at >= ?"));
     conditions.extend(until.is_some().then_some("l.at < ?"));
     conditions.extend(outcome.map(|outcome| match outcome {
-        Outcome::Committed => "l.outcome IS NULL AND c.entry_id IS NOT NULL AND ? IS NOT NULL",
-        Outcome::Unknown => "l.outcome IS NULL AND c.entry_id IS NULL AND ? IS NOT NULL",
-        Outcome::Done | Outcome::Refused | Outcome::Failed => "l.outcome = ?",
+        AuditOutcome::Committed => "l.outcome IS NULL AND c.entry_id IS NOT NULL AND ? IS NOT NULL",
+        AuditOutcome::Unknown => "l.outcome IS NULL AND c.entry_id IS NULL AND ? IS NOT NULL",
+        AuditOutcome::Done | AuditOutcome::Refused | AuditOutcome::Failed => "l.outcome = ?",
     }));
     let (from, order) = match page {
         Page::Before(None) => (None, "l.number DESC"),
@@ -129,7 +137,7 @@ pub(crate) async fn list(db: &Db, filter: &EntryFilter, page: Page, limit: u32) 
     let words = [actor, action, target].into_iter().flatten().cloned();
     let words: Vec<String> = words.collect();
     let times: Vec<i64> = [since, until].into_iter().flatten().map(|time| time.as_millis()).collect();
-    let reading = async {
+    let read = async {
         let mut connection = db.connection().await?;
         let rows: Vec<EntryRow> = on!(connection, raw => {
             let mut query = sqlx::query_as(AssertSqlSafe(text));
@@ -149,19 +157,21 @@ pub(crate) async fn list(db: &Db, filter: &EntryFilter, page: Page, limit: u32) 
         });
         Ok::<_, Error>(rows)
     };
-    let rows: Vec<EntryRow> = db.bounded(reading).await?;
-    rows.into_iter().map(|row| entry_of(db, row)).collect()
+    let rows: Vec<EntryRow> = db.bounded(read).await?;
+    rows.into_iter().map(|row| from_row(db, row)).collect()
 }
 
-fn entry_of(db: &Db, row: EntryRow) -> Result<Entry, Error> {
+fn from_row(db: &Db, row: EntryRow) -> Result<AuditEntry, Error> {
     let corrupt = |cause: &str| db.corrupt("audit_log", row.number.to_string(), cause.to_owned());
-    let id = Uuid::from_slice(&row.entry_id).map_err(|_| corrupt("its id is no UUID"))?;
+    let id = Uuid::from_slice(&row.entry_id).map_err(|_| corrupt("its id is not a UUID"))?;
     let outcome = match (&row.outcome, &row.committed) {
-        (Some(word), _) => Outcome::parse(word).ok_or_else(|| corrupt("its outcome is not known"))?,
-        (None, Some(_)) => Outcome::Committed,
-        (None, None) => Outcome::Unknown,
+        (Some(word), _) => {
+            AuditOutcome::parse(word).ok_or_else(|| corrupt("its outcome is not one of the known words"))?
+        }
+        (None, Some(_)) => AuditOutcome::Committed,
+        (None, None) => AuditOutcome::Unknown,
     };
-    Ok(Entry {
+    Ok(AuditEntry {
         number: row.number,
         id,
         at: Timestamp::from_millis(row.at),
@@ -181,21 +191,21 @@ fn entry_of(db: &Db, row: EntryRow) -> Result<Entry, Error> {
     })
 }
 
-/// Removes some of the entries that are older than this, with their marks. Returns how many.
+/// Removes a batch of entries that are older than `age`, with their marks. Returns how many.
 pub(crate) async fn remove_old(db: &Db, age: Duration) -> Result<u64, Error> {
     const MARKS: &str =
         "DELETE FROM audit_commits WHERE entry_id IN (SELECT entry_id FROM audit_log WHERE number <= ?)";
     const ENTRIES: &str = "DELETE FROM audit_log WHERE number <= ?";
     let now = db.dialect().now();
-    // The numbers follow the time closely enough: an entry goes when one behind it is old.
+    // Numbers are nearly in the order of time, so an entry is removed together with an older one of a higher number.
     let last = format!(
         "SELECT MAX(number) FROM (SELECT number FROM audit_log WHERE at < {now} - ? ORDER BY number LIMIT ?) AS old"
     );
     let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-    let removing = async {
+    let remove = async {
         let mut tx = db.begin().await?;
         let removed = on!(tx, connection => {
-            let query = sqlx::query_as(AssertSqlSafe(last)).bind(age).bind(REMOVED_AT_ONCE);
+            let query = sqlx::query_as(AssertSqlSafe(last)).bind(age).bind(REMOVE_BATCH);
             let (last,): (Option<i64>,) = query.fetch_one(&mut *connection).await?;
             match last {
                 None => 0,
@@ -208,5 +218,5 @@ pub(crate) async fn remove_old(db: &Db, age: Duration) -> Result<u64, Error> {
         tx.commit().await?;
         Ok(removed)
     };
-    db.bounded(removing).await
+    db.bounded(remove).await
 }

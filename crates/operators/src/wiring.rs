@@ -4,13 +4,14 @@ use ::config::Reader;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use service::{Context, Loop, OpenError, Opened, OperatorRoute, Service, Settings};
+use service::{Context, Loop, OpenError, OperatorRoute, Screen, Service, ServiceParts, Settings};
 
 use crate::audit_log::AuditLog;
 use crate::config::Config;
-use crate::{MIGRATIONS, api};
+use crate::sessions::ConsoleSessions;
+use crate::{MIGRATIONS, api, console};
 
-/// Operators as a service. Provides [`AuditLog`].
+/// Operators as a service. Provides [`AuditLog`] and [`ConsoleSessions`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -27,20 +28,33 @@ impl Service for Wiring {
         api::operator_routes()
     }
 
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
         settings.put(Config::read(reader));
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         async { open(context) }.boxed_local()
     }
 }
 
-fn open(context: &Context) -> Result<Opened, OpenError> {
+fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let config: &Config = context.settings.get();
     let log = AuditLog::new(context.stores.db.clone(), config.audit_retention);
     context.provide(log.clone())?;
-    // In every process, because every process has an admin listener: there is no role to forget.
-    let keep = Loop::new("audit-log-keeper", log, |log, drain| async move { log.run(drain).await });
-    Ok(Opened { loops: vec![keep], ..Opened::default() })
+    let trusted = &context.settings.listen.limits.trusted_proxies;
+    let sessions = ConsoleSessions::new(context.stores.db.clone(), config, log.clone(), trusted);
+    context.provide(sessions.clone())?;
+    // Runs in every process, because every process has an admin listener.
+    let clean = Loop::new("audit-log-cleaner", log, |log, drain| async move { log.run(drain).await });
+    let expire =
+        Loop::new(
+            "console-session-cleaner",
+            sessions,
+            |sessions, drain| async move { sessions.run(drain).await },
+        );
+    Ok(ServiceParts { loops: vec![clean, expire], ..ServiceParts::default() })
 }

@@ -1,6 +1,6 @@
-//! Events as a row keeps them: a line of JSON with all that is around the data, then the data as it is.
+//! The format of an outbox row: a line of JSON with the event's attributes, then its data unchanged.
 //!
-//! A row of one event has an object in its first line, a batch row an array with an object for each event.
+//! The first line of a single event is an object. The first line of a batch is an array with one object per event.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use bus::{Event, EventId, Json};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// All of an event but its id, which the row has, and its data.
+/// An event's attributes, without its id (which is the row's id) and its data.
 #[derive(Serialize, Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]
@@ -26,14 +26,14 @@ struct Head<'a> {
     traceparent: Option<Cow<'a, str>>,
 }
 
-/// How the payload of a row begins that holds no event.
+/// The marker at the start of a payload that holds no event.
 pub(crate) const UNREADABLE: &[u8] = b"unreadable\n";
 
-/// One event of a batch row. What is absent is as in the event before: the events of a batch differ in little.
+/// The attributes of one event in a batch row. An absent attribute equals that of the previous event: events of a batch differ little.
 #[derive(Default, Serialize, Deserialize)]
 struct BatchHead<'a> {
     id: Uuid,
-    /// How many bytes its data has.
+    /// The size of its data in bytes.
     size: usize,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     subject: Option<Cow<'a, str>>,
@@ -45,7 +45,7 @@ struct BatchHead<'a> {
     time: Option<i64>,
     #[serde(borrow, default, skip_serializing_if = "Key::is_id")]
     key: Key<'a>,
-    /// Empty for none.
+    /// Empty if the event has no trace.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<Cow<'a, str>>,
 }
@@ -54,12 +54,12 @@ struct BatchHead<'a> {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Key<'a> {
-    /// Its own id.
+    /// The event's own id.
     #[default]
     Id,
     None,
-    #[serde(borrow)]
-    Of(Cow<'a, str>),
+    #[serde(borrow, rename = "of")]
+    Named(Cow<'a, str>),
 }
 
 impl Key<'_> {
@@ -68,7 +68,7 @@ impl Key<'_> {
     }
 }
 
-/// The row does not hold an event.
+/// Why a row cannot be read as events.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("the row has no data")]
@@ -83,6 +83,7 @@ pub(crate) enum Unreadable {
     Json(#[from] serde_json::Error),
 }
 
+/// Encodes one event as the payload of a row.
 pub(crate) fn encode(event: &Event) -> Vec<u8> {
     let head = Head {
         subject: event.subject.as_str().into(),
@@ -92,22 +93,22 @@ pub(crate) fn encode(event: &Event) -> Vec<u8> {
         key: event.key.as_deref().map(Cow::from),
         traceparent: event.traceparent.as_deref().map(Cow::from),
     };
-    // Strings and a number can always be written.
+    // Serializing strings and a number cannot fail.
     let mut payload = serde_json::to_vec(&head).unwrap_or_default();
     payload.push(b'\n');
     payload.extend_from_slice(event.data.as_bytes());
     payload
 }
 
-/// Writes events into one row.
+/// Encodes events as the payload of one row.
 pub(crate) fn encode_batch(events: &[Event]) -> Vec<u8> {
-    let mut before: Option<&Event> = None;
+    let mut previous: Option<&Event> = None;
     let mut heads = Vec::with_capacity(events.len());
     for event in events {
-        let last = before.replace(event);
-        let changed = |of: fn(&Event) -> &str| {
-            let value = of(event);
-            (last.map(of) != Some(value)).then_some(Cow::from(value))
+        let last = previous.replace(event);
+        let changed = |get: fn(&Event) -> &str| {
+            let value = get(event);
+            (last.map(get) != Some(value)).then_some(Cow::from(value))
         };
         heads.push(BatchHead {
             id: *event.id.as_uuid(),
@@ -119,19 +120,19 @@ pub(crate) fn encode_batch(events: &[Event]) -> Vec<u8> {
             key: match &event.key {
                 None => Key::None,
                 Some(key) if *key == event.id.to_string() => Key::Id,
-                Some(key) => Key::Of(key.into()),
+                Some(key) => Key::Named(key.into()),
             },
             traceparent: changed(|event| event.traceparent.as_deref().unwrap_or_default()),
         });
     }
-    // Strings and numbers can always be written.
+    // Serializing strings and numbers cannot fail.
     let mut payload = serde_json::to_vec(&heads).unwrap_or_default();
     payload.push(b'\n');
     events.iter().for_each(|event| payload.extend_from_slice(event.data.as_bytes()));
     payload
 }
 
-/// How many events a row holds, without reading them. One that cannot be read counts as one.
+/// Returns how many events a row holds, without decoding them. An unreadable row counts as one.
 pub(crate) fn count(payload: &[u8]) -> usize {
     if !is_batch(payload) {
         return 1;
@@ -145,7 +146,7 @@ pub(crate) fn is_batch(payload: &[u8]) -> bool {
     payload.first() == Some(&b'[')
 }
 
-/// Reads the events of a row: those of a batch, or the one that has the row's id.
+/// Decodes the events of a row: those of a batch, or the single one that has the row's id.
 pub(crate) fn decode_all(id: Uuid, payload: &[u8]) -> Result<Vec<Event>, Unreadable> {
     if payload.starts_with(UNREADABLE) {
         return Err(Unreadable::Recorded);
@@ -157,11 +158,11 @@ pub(crate) fn decode_all(id: Uuid, payload: &[u8]) -> Result<Vec<Event>, Unreada
     let heads: Vec<BatchHead<'_>> = serde_json::from_slice(heads)?;
     let mut events: Vec<Event> = Vec::with_capacity(heads.len());
     for head in heads {
-        let own;
-        (own, data) = data.split_at_checked(head.size).ok_or(Unreadable::TooShort)?;
+        let body;
+        (body, data) = data.split_at_checked(head.size).ok_or(Unreadable::TooShort)?;
         let last = events.last();
-        let text = |value: Option<Cow<'_, str>>, of: fn(&Event) -> &str| {
-            let value = value.map(Cow::into_owned).or_else(|| last.map(|last| of(last).to_owned()));
+        let text = |value: Option<Cow<'_, str>>, get: fn(&Event) -> &str| {
+            let value = value.map(Cow::into_owned).or_else(|| last.map(|last| get(last).to_owned()));
             value.ok_or(Unreadable::Incomplete)
         };
         let traceparent = text(head.traceparent, |event| event.traceparent.as_deref().unwrap_or_default())?;
@@ -177,19 +178,19 @@ pub(crate) fn decode_all(id: Uuid, payload: &[u8]) -> Result<Vec<Event>, Unreada
             key: match head.key {
                 Key::Id => Some(head.id.to_string()),
                 Key::None => None,
-                Key::Of(key) => Some(key.into_owned()),
+                Key::Named(key) => Some(key.into_owned()),
             },
             traceparent: Some(traceparent).filter(|trace| !trace.is_empty()),
-            data: Json::from_text(own.to_vec())?,
+            data: Json::from_text(body.to_vec())?,
         };
         events.push(event);
     }
     Ok(events)
 }
 
-/// The first line, and what follows it.
+/// Splits a payload into its first line and the rest.
 fn split(payload: &[u8]) -> Result<(&[u8], &[u8]), Unreadable> {
-    // A line break inside of a JSON text is written as an escape.
+    // A line break inside a JSON string is escaped.
     let end = payload.iter().position(|byte| *byte == b'\n').ok_or(Unreadable::NoData)?;
     let (head, data) = payload.split_at(end);
     Ok((head, data.get(1..).unwrap_or_default()))
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_survives_the_row() {
+    fn event_round_trips_through_a_row() {
         let event = Event {
             id: EventId::generate(),
             subject: "entitlement.granted.v1".to_owned(),
@@ -233,14 +234,14 @@ mod tests {
         let traced = Event {
             key: None,
             traceparent: Some("00-1".to_owned()),
-            data: Json::of(&json!([])).unwrap(),
+            data: Json::from_value(&json!([])).unwrap(),
             ..event
         };
         assert_eq!(decode(*traced.id.as_uuid(), &encode(&traced)).unwrap(), traced);
     }
 
     #[test]
-    fn events_survive_a_batch_row() {
+    fn events_round_trip_through_a_batch_row() {
         let id = EventId::generate();
         let first = Event {
             id,
@@ -252,7 +253,8 @@ mod tests {
             traceparent: Some("00-1".to_owned()),
             data: Json::from_text("{\n  \"spread\": \"over lines\"\n}").unwrap(),
         };
-        let alike = Event { id: EventId::generate(), data: Json::of(&json!([])).unwrap(), ..first.clone() };
+        let alike =
+            Event { id: EventId::generate(), data: Json::from_value(&json!([])).unwrap(), ..first.clone() };
         let other = Event {
             id: EventId::generate(),
             subject: "other".to_owned(),
@@ -261,7 +263,7 @@ mod tests {
             time: Timestamp::from_millis(1),
             key: None,
             traceparent: None,
-            data: Json::of(&json!("ä")).unwrap(),
+            data: Json::from_value(&json!("ä")).unwrap(),
         };
         let events = [first, alike, other.clone(), other];
         let row = encode_batch(&events);
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_said_to_be_none() {
+    fn invalid_rows_are_unreadable() {
         for row in [
             "",
             "{}",

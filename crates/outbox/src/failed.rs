@@ -1,21 +1,21 @@
-//! What operators read in the log of events that have failed for good.
+//! Logs events that failed for good.
 
 use db::Tx;
-use work_queue::{FailedItem, OnFailed};
+use work_queue::{FailedItem, FailureHook};
 
-/// Logs each event that has failed, with what to do.
+/// Logs each failed event with the commands that resolve it.
 #[derive(Debug)]
 pub(crate) struct LogFailed;
 
-impl OnFailed for LogFailed {
-    /// The row itself says everything.
-    fn failed(&self, _: &mut Tx, _: FailedItem<'_>) {}
+impl FailureHook for LogFailed {
+    /// Adds nothing: the row itself holds all the facts.
+    fn record_failure(&self, _: &mut Tx, _: FailedItem<'_>) {}
 
     fn committed(&self, FailedItem { item, cause }: FailedItem<'_>) {
         let id = item.id;
         tracing::error!(
             event = %id, key = item.key, attempts = item.attempts, cause,
-            "an event is FAILED, and later events of its key wait behind it: look at it with `playhouse outbox show {id}`, then \
+            "an event is FAILED and blocks the later events of its key: inspect it with `playhouse outbox show {id}`, then run \
              `playhouse outbox retry {id}`, or give it up with `playhouse outbox skip {id}`"
         );
     }

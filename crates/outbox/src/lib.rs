@@ -1,32 +1,36 @@
-//! The outbox: events that leave with the transaction that made them true.
+//! The transactional outbox: events are stored in the transaction that causes them, and published after its commit.
 //!
-//! [`Outbox::append`] writes an event in the caller's transaction; there is no other way to append. The [`Relay`] takes events from
-//! there to the [bus](bus::Bus): any number of relays at once, each event at least once and stored once, those of one key in
-//! their order.
+//! [`Outbox::append`] writes an event in the caller's transaction; there is no way to append outside of one. The [`Relay`] publishes
+//! the events to the [bus](bus::Bus). Any number of relays run concurrently. Each event is published at least once and stored once,
+//! and events of one key are published in order.
 //!
 //! # States
 //! | state | reached by |
 //! |---|---|
-//! | PENDING | appended; or put back after a failed attempt, with the time of the next one |
+//! | PENDING | appended, or waiting for its next attempt |
 //! | IN_FLIGHT | claimed by a relay, until its lease ends |
 //! | PUBLISHED | acknowledged by the stream; removed after `outbox.retention` |
-//! | FAILED | [hopeless](bus::Error::is_hopeless), or relays died with it too often; waits for an operator, and so does what follows of its key |
-//! | SKIPPED | given up by an operator |
+//! | FAILED | refused [permanently](bus::Error::is_permanent), or too many relays died with it; it waits for an operator and blocks its key |
+//! | SKIPPED | skipped by an operator |
 //!
-//! # When something dies
+//! # When a process dies
 //! - before the commit: nothing happened
-//! - after the commit: any relay publishes the event; one that a relay of the same process was to be handed, when its lease ends
-//! - after the claim: the lease ends and another relay claims it
-//! - after publishing: it is published again under the same id, and the stream drops it
-//! - the bus is away or refuses events for now: no attempt is counted; relays try again every second at least
+//! - after the commit: any relay publishes the event; a locally published event only after its lease expires
+//! - after the claim: the lease expires and another relay claims the event
+//! - after publishing: the event is published again under the same id, and the stream drops the duplicate
 //!
-//! The machinery of claims, leases and attempts is that of [`work_queue`].
+//! While the bus is unreachable or refuses events, no attempt is counted. Relays retry at least every second.
+//!
+//! [`work_queue`] provides claims, leases and attempts.
 
+mod admin;
+mod bulk;
+mod console;
 mod event;
 mod failed;
-mod operator;
 mod relay;
-mod standing;
+mod status;
+mod steps;
 mod wiring;
 
 use std::collections::HashSet;
@@ -35,17 +39,17 @@ use std::sync::Arc;
 use base::Clock;
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
-use work_queue::{New, Queue};
+use work_queue::{NewItem, WorkQueue};
 
 use self::failed::LogFailed;
 
+pub use admin::OutboxAdmin;
 pub use base::id::Uuid;
-pub use operator::Operator;
 pub use relay::Relay;
 pub use wiring::{RELAY, Wiring};
 pub use work_queue::{Config, Metrics};
 
-/// The table, and the name of the queue.
+/// The name of the table and of the queue.
 pub const TABLE: &str = "outbox";
 
 pub const MIGRATIONS: Migrations = Migrations {
@@ -58,49 +62,51 @@ pub const MIGRATIONS: Migrations = Migrations {
     }],
 };
 
-/// The outbox. Clones are the same.
+/// The outbox. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    queue: Queue,
+    queue: WorkQueue,
+    db: Db,
 }
 
 impl Outbox {
     pub fn new(db: Db, config: Config, metrics: Metrics, clock: Clock) -> Self {
-        Self { queue: Queue::new(TABLE, db, config, metrics, clock).on_failed(Arc::new(LogFailed)) }
+        let queue = WorkQueue::new(TABLE, db.clone(), config, metrics, clock);
+        Self { queue: queue.with_failure_hook(Arc::new(LogFailed)), db }
     }
 
-    /// Appends events to the caller's transaction, each with the user whom it is about.
+    /// Appends events to the caller's transaction, each with the user it is about.
     ///
-    /// The events of one key are published in the order in which they were appended, provided that transactions which append to
-    /// the same key exclude each other: take the lock on what the key stands for first.
+    /// Events of one key are published in the order of their appends, provided that transactions that append to the same key exclude
+    /// each other. Take the lock on the entity behind the key first.
     pub fn append(&self, tx: &mut Tx, events: &[(Uuid, Event)]) {
         self.rows(events, |items| self.queue.push(tx, items));
     }
 
-    /// Appends a row of this id that holds all these events. A relay of this process publishes them right after the commit.
+    /// Appends one row with this id that holds all these events. A relay of this process publishes them right after the commit.
     ///
-    /// There is no order between them, nor with other rows: each event must be the only one of its key. The id cannot be appended
-    /// twice, so a caller that does not know whether its commit succeeded repeats it under the same id.
+    /// There is no order among them or with other rows, so each event must be the only one of its key. A second append of the id fails
+    /// as a duplicate. A caller that does not know whether its commit succeeded can therefore repeat it under the same id.
     pub fn append_batch(&self, tx: &mut Tx, id: Uuid, events: &[Event]) {
         self.append_raw(tx, id, &event::encode_batch(events));
     }
 
-    /// Appends a row of this id with bytes that hold no event, so that they are kept. The relay marks it FAILED.
+    /// Appends a row with this id for bytes that could not be read as an event, to preserve them. The relay marks the row FAILED.
     pub fn append_unreadable(&self, tx: &mut Tx, id: Uuid, bytes: &[u8]) {
-        // Whatever the bytes are, no event begins like this.
+        // No event begins with this marker.
         self.append_raw(tx, id, &[event::UNREADABLE, bytes].concat());
     }
 
     fn append_raw(&self, tx: &mut Tx, id: Uuid, payload: &[u8]) {
-        // Its own key: nothing is before it.
-        self.queue.push_next(tx, &[New { id, user: Uuid::nil(), key: &id.to_string(), payload }]);
+        // The id is the key, so no earlier row can exist.
+        self.queue.push_local(tx, &[NewItem { id, user: Uuid::nil(), key: &id.to_string(), payload }]);
     }
 
-    /// The events as items.
-    fn rows(&self, events: &[(Uuid, Event)], push: impl FnOnce(&[New<'_>])) {
+    /// Encodes the events as queue items and passes them to `push`.
+    fn rows(&self, events: &[(Uuid, Event)], push: impl FnOnce(&[NewItem<'_>])) {
         let rows: Vec<(String, Vec<u8>)> =
             events.iter().map(|(_, event)| (key(event), event::encode(event))).collect();
-        let items = events.iter().zip(&rows).map(|((user, event), (key, payload))| New {
+        let items = events.iter().zip(&rows).map(|((user, event), (key, payload))| NewItem {
             id: *event.id.as_uuid(),
             user: *user,
             key,
@@ -109,33 +115,45 @@ impl Outbox {
         push(&items.collect::<Vec<_>>());
     }
 
-    /// The same for events of whose keys nothing is unfinished, as the caller has asked with [`UNFINISHED`](Self::UNFINISHED) under the
-    /// lock: a relay of this process publishes them right after the commit.
-    pub fn append_next(&self, tx: &mut Tx, events: &[(Uuid, Event)]) {
-        self.rows(events, |items| self.queue.push_next(tx, items));
+    /// Appends events whose keys have nothing unpublished, so that a relay of this process publishes them right after the commit. The
+    /// caller must have checked that with [`UNFINISHED`](Self::UNFINISHED) or [`unfinished_in`](Self::unfinished_in), under the lock.
+    pub fn append_local(&self, tx: &mut Tx, events: &[(Uuid, Event)]) {
+        self.rows(events, |items| self.queue.push_local(tx, items));
     }
 
-    /// A column for a `SELECT`: how many events of a key are unfinished. It takes the [number of the key](Self::key_number).
+    /// A `SELECT` column that counts the unpublished events of a key. It takes one parameter, the [hash of the key](Self::key_hash).
     pub const UNFINISHED: &str = work_queue::unfinished_column!("outbox");
 
-    /// Returns those of these [numbers of keys](Self::key_number) of which events are unfinished, in one query of the caller's transaction:
-    /// [`UNFINISHED`](Self::UNFINISHED) for many. `keys` is not empty.
+    /// Returns those of these [key hashes](Self::key_hash) that have unpublished events, with one query in the caller's transaction.
+    /// `keys` must not be empty.
     pub async fn unfinished_in(&self, tx: &mut Tx, keys: &[i64]) -> Result<HashSet<i64>, db::Error> {
         self.queue.unfinished_in(tx, keys).await
     }
 
-    /// What stands for a key in statements.
-    pub fn key_number(key: &str) -> i64 {
-        Queue::key_number(key)
+    /// Returns the hash by which statements refer to a key.
+    pub fn key_hash(key: &str) -> i64 {
+        WorkQueue::key_hash(key)
     }
 
-    /// The queue behind it.
-    pub const fn queue(&self) -> &Queue {
+    /// Returns the event with this id, alone or in a batch row with this id, while the outbox keeps it.
+    pub async fn find_event(&self, id: Uuid) -> Result<Option<Event>, db::Error> {
+        let Some(item) = self.queue.find(id).await? else { return Ok(None) };
+        let events = event::decode_all(item.id, &item.payload).unwrap_or_default();
+        Ok(events.into_iter().find(|event| *event.id.as_uuid() == id))
+    }
+
+    /// Returns the time by the clock of the database.
+    pub(crate) async fn now(&self) -> Result<base::Timestamp, db::Error> {
+        self.db.now().await
+    }
+
+    /// Returns the underlying queue.
+    pub const fn queue(&self) -> &WorkQueue {
         &self.queue
     }
 }
 
-/// The key of an event's row. An event without a key is in order with itself only.
+/// Returns the key of an event's row. An event without a key gets its id, so that no other event shares its order.
 fn key(event: &Event) -> String {
     event.key.clone().unwrap_or_else(|| event.id.to_string())
 }

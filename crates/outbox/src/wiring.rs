@@ -1,4 +1,4 @@
-//! The wiring of the outbox: its relay, and what operators see of it.
+//! Wires the outbox into the process: its relay, its cleaner and its admin API.
 
 use std::time::Duration;
 
@@ -6,22 +6,25 @@ use config::Reader;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};
+use jobs::Jobs;
+use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, Loop, Need, OpenError, Opened, OperatorRoute, Provided, Role, Service, Settings,
-    Standing, StandingError,
+    Context, Dependency, JobKind, Loop, Need, OpenError, OperatorRoute, Provided, Role, Screen, Service,
+    ServiceParts, ServiceStatus, Settings, StatusError,
 };
 
-use crate::operator::{self, Operator};
-use crate::standing::standing;
+use crate::admin::{self, OutboxAdmin};
+use crate::status::status;
 use crate::{Config, MIGRATIONS, Metrics, Outbox, Relay, TABLE};
+use crate::{bulk, console, steps};
 
-/// The loop that publishes events. Loops that append to the outbox stop before it.
+/// The name of the loop that publishes events. Loops that append to the outbox stop before it.
 pub const RELAY: &str = "outbox-relay";
 
-/// The longest downtime of the relay, however long a store was away.
+/// The longest backoff before the relay restarts, however long a store was unreachable.
 const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
 
-/// The outbox as a service. Provides [`Outbox`], and [`Metrics`] for further queues.
+/// The outbox as a service. Provides [`Outbox`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -37,23 +40,50 @@ impl Service for Wiring {
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        operator::operator_routes()
+        admin::operator_routes()
+    }
+
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn jobs(&self) -> Vec<JobKind> {
+        bulk::jobs()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        steps::figures()
+    }
+
+    fn steps<'a>(
+        &'a self,
+        provided: &'a Provided,
+        subject: &'a Subject,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async move {
+            match provided.find::<Outbox>() {
+                Some(outbox) => Ok(steps::steps(&outbox, subject, limit).await?),
+                None => Ok(Vec::new()),
+            }
+        }
+        .boxed()
     }
 
     fn needs(&self) -> Vec<Need> {
-        const LATE: &str =
+        const DELAYED: &str =
             "Events wait in the outbox and are published later; requests are answered as usual.";
-        const NOTHING: &str = "No event is published; events wait in the outbox.";
+        const STOPPED: &str = "No event is published; events wait in the outbox.";
         vec![
-            Need::degrades(Role::Gateway, Dependency::Nats, LATE),
-            Need::degrades(Role::ServiceApi, Dependency::Nats, LATE),
+            Need::degrades(Role::Gateway, Dependency::Nats, DELAYED),
+            Need::degrades(Role::ServiceApi, Dependency::Nats, DELAYED),
             Need::degrades(
                 Role::MatchmakingEngine,
                 Dependency::Nats,
                 "Matches are made and recorded; their events wait in the outbox.",
             ),
-            Need::essential(Role::OutboxRelay, Dependency::Sql, NOTHING),
-            Need::essential(Role::OutboxRelay, Dependency::Nats, NOTHING),
+            Need::essential(Role::OutboxRelay, Dependency::Sql, STOPPED),
+            Need::essential(Role::OutboxRelay, Dependency::Nats, STOPPED),
         ]
     }
 
@@ -61,49 +91,48 @@ impl Service for Wiring {
         settings.put(OutboxConfig(reader.section("outbox")));
     }
 
-    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+    fn status<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<ServiceStatus, StatusError>> {
         async move {
             match provided.find::<Outbox>() {
-                Some(outbox) => standing(&outbox).await,
-                None => Ok(Standing::default()),
+                Some(outbox) => status(&outbox).await,
+                None => Ok(ServiceStatus::default()),
             }
         }
         .boxed()
     }
 
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
         async { open(context) }.boxed_local()
     }
 }
 
-fn open(context: &Context) -> Result<Opened, OpenError> {
-    let metrics = context.metrics.register(|registry| Metrics::new(registry, TABLE));
+fn open(context: &Context) -> Result<ServiceParts, OpenError> {
+    let metrics = context.get::<Metrics>()?.for_queue(TABLE);
     let OutboxConfig(config) = context.settings.get();
     let (db, clock) = (context.stores.db.clone(), context.clock.clone());
-    let outbox = Outbox::new(db, config.clone(), metrics.clone(), clock);
-    context.provide(metrics)?;
+    let outbox = Outbox::new(db, config.clone(), metrics, clock);
     context.provide(outbox.clone())?;
-    context.provide(Operator::new(outbox.clone()))?;
+    context.provide(OutboxAdmin::new(outbox.clone(), context.get::<Jobs>()?))?;
     if !context.settings.roles.contains(Role::OutboxRelay) {
-        return Ok(Opened::default());
+        return Ok(ServiceParts::default());
     }
     let relay = Relay::new(context.process, outbox, context.stores.bus.clone());
     let publish = Loop::new(RELAY, relay.clone(), |relay, drain| async move { relay.run(drain).await });
-    let keep =
-        Loop::new("outbox-keeper", relay.clone(), |relay, drain| async move { relay.keep(drain).await });
-    Ok(Opened {
-        loops: vec![publish.down_at_most(LONGEST_DOWNTIME), keep],
-        // An embedded bus keeps events for consumers that it knows: they have subscribed by then.
-        when_all_are_open: Some(fill(relay).boxed_local()),
-        ..Opened::default()
+    let clean =
+        Loop::new("outbox-cleaner", relay.clone(), |relay, drain| async move { relay.clean(drain).await });
+    Ok(ServiceParts {
+        loops: vec![publish.with_max_downtime(LONGEST_DOWNTIME), clean],
+        // The embedded bus keeps events only for consumers it knows. By then all of them have subscribed.
+        after_all_open: Some(restore_bus(relay).boxed_local()),
+        ..ServiceParts::default()
     })
 }
 
-/// Fills an embedded bus with the events that are still in the outbox.
-async fn fill(relay: Relay) -> Result<(), OpenError> {
-    let events = relay.fill().await.map_err(|source| OpenError::unusable("outbox", source))?;
+/// Restores the events of an embedded bus from the outbox.
+async fn restore_bus(relay: Relay) -> Result<(), OpenError> {
+    let events = relay.restore_bus().await.map_err(|source| OpenError::unusable("outbox", source))?;
     if events > 0 {
-        tracing::info!(events, "the embedded bus was filled from the outbox");
+        tracing::info!(events, "restored the embedded bus from the outbox");
     }
     Ok(())
 }

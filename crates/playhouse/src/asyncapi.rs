@@ -1,4 +1,4 @@
-//! The description of every event that is published.
+//! The AsyncAPI description of every event that is published.
 
 use bus::EventKind;
 use serde_json::{Map, Value, json};
@@ -6,26 +6,26 @@ use service::Services;
 
 use crate::VERSION;
 
-/// The events of these services in AsyncAPI 3.0.
+/// Returns the events of these services as an AsyncAPI 3.0 document.
 pub(crate) fn document(services: Services) -> Value {
     let (mut channels, mut operations, mut messages) = (Map::new(), Map::new(), Map::new());
     for EventKind { kind, summary, key, schema } in services.events() {
         let message = json!({ "$ref": format!("#/components/messages/{kind}") });
         channels.insert(kind.to_owned(), json!({ "address": kind, "messages": { kind: message } }));
         operations.insert(
-            format!("tell.{kind}"),
+            format!("publish.{kind}"),
             json!({ "action": "send", "channel": { "$ref": format!("#/channels/{kind}") }, "summary": summary }),
         );
-        messages.insert(kind.to_owned(), message_of(kind, summary, key, &schema));
+        messages.insert(kind.to_owned(), self::message(kind, summary, key, &schema));
     }
     json!({
         "asyncapi": "3.0.0",
         "info": {
             "title": "Events of Playhouse",
             "version": VERSION,
-            "description": "CloudEvents 1.0 in JSON, in the JetStream stream `bus.stream`. The subject is the event's type; where \
-                `bus.subjects` is not \"playhouse\", that takes the place of the first word. Every event is stored at least once, \
-                and twice only if NATS has forgotten it: tell repeats by their id. Events with the same partitionkey come in order.",
+            "description": "CloudEvents 1.0 in JSON, in the JetStream stream `bus.stream`. The subject is the type of the event, with \
+                `bus.subjects` instead of its first word \"playhouse\". Events are delivered at least once: deduplicate them by \
+                their id. Events with the same partitionkey arrive in order.",
         },
         "defaultContentType": "application/cloudevents+json",
         "channels": channels,
@@ -34,9 +34,9 @@ pub(crate) fn document(services: Services) -> Value {
     })
 }
 
-fn message_of(kind: &str, summary: &str, key: &str, data: &Value) -> Value {
+fn message(kind: &str, summary: &str, key: &str, data: &Value) -> Value {
     let trace =
-        json!({ "type": "string", "description": "The W3C trace that it belongs to, if there is one." });
+        json!({ "type": "string", "description": "The W3C trace context of the event, if there is one." });
     json!({
         "name": kind,
         "summary": summary,
@@ -44,7 +44,7 @@ fn message_of(kind: &str, summary: &str, key: &str, data: &Value) -> Value {
             "type": "object",
             "required": ["Nats-Msg-Id"],
             "properties": {
-                "Nats-Msg-Id": { "type": "string", "description": "The event's id." },
+                "Nats-Msg-Id": { "type": "string", "description": "The id of the event, by which NATS deduplicates." },
                 "traceparent": trace,
             },
         },
@@ -57,7 +57,7 @@ fn message_of(kind: &str, summary: &str, key: &str, data: &Value) -> Value {
                 "source": { "type": "string" },
                 "type": { "const": kind },
                 "time": { "type": "string", "format": "date-time" },
-                "partitionkey": { "type": "string", "description": format!("What it happened to: {key}") },
+                "partitionkey": { "type": "string", "description": format!("The key of the event: {key}") },
                 "traceparent": trace,
                 "datacontenttype": { "const": "application/json" },
                 "data": data,
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
     use crate::services::SERVICES;
 
-    /// `docs/asyncapi.json` is this document. INSTA_UPDATE=always writes it anew.
+    /// `docs/reference/asyncapi.json` is this document. INSTA_UPDATE=always updates it.
     #[test]
-    fn the_document_in_docs_is_true() {
+    fn document_in_docs_is_up_to_date() {
         crate::assert_in_docs("asyncapi.json", &document(SERVICES));
     }
 

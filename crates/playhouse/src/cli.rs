@@ -2,8 +2,10 @@
 
 mod audit_log;
 mod drops;
+mod jobs;
 mod notifications;
 mod players;
+mod try_it;
 
 use std::path::PathBuf;
 
@@ -13,17 +15,20 @@ use http_server::Right;
 
 use crate::services::SERVICES;
 
-pub(crate) use audit_log::{AuditLog, AuditLogCommand, WhichEntries};
-pub(crate) use drops::{CreateDrop, Drops, DropsCommand, Switch, WhichDrop};
+pub(crate) use audit_log::{AuditFilter, AuditLog, AuditLogCommand};
+pub(crate) use drops::{CreateDrop, DropArg, Drops, DropsCommand, Switch, TermsArgs};
+pub(crate) use jobs::{Jobs, JobsCommand};
 pub(crate) use notifications::{
-    Broadcasts, BroadcastsCommand, Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand,
+    BroadcastDraft, Broadcasts, BroadcastsCommand, DeadLetterFilter, DeadLetterSelection, Dlq, DlqCommand,
+    Webhooks, WebhooksCommand,
 };
 pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
+pub(crate) use try_it::{TryIt, TryItCommand};
 
 /// The backend that an online game needs around its game servers.
 ///
-/// On a laptop it runs whole and by itself: `playhouse dev`. In a fleet the same program runs on MySQL or MariaDB, Redis and
-/// NATS: `playhouse serve --config FILE`.
+/// On a laptop, `playhouse dev` runs everything in one process and needs nothing else. In a fleet, `playhouse serve --config
+/// FILE` runs the same program on MySQL or MariaDB, Redis and NATS.
 #[derive(Debug, Parser)]
 #[command(name = "playhouse", version, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
@@ -40,7 +45,9 @@ pub enum Command {
     Doctor(Doctor),
     Status(Status),
     Locks(Locks),
+    Limits(Limits),
     Outbox(Outbox),
+    Jobs(Jobs),
     Dlq(Dlq),
     Webhooks(Webhooks),
     Broadcasts(Broadcasts),
@@ -51,101 +58,109 @@ pub enum Command {
     Allocations(Allocations),
     AuditLog(AuditLog),
     Token(Token),
+    TryIt(TryIt),
     Completions(Completions),
 }
 
 /// Run everything in one process, with embedded stores
 ///
-/// Needs no servers and no configuration. Data is kept in a folder; Ctrl-C stops the process and leaves the data as it is.
-/// Pending migrations are run by themselves.
+/// Needs no servers and no configuration. Runs pending migrations. Data is kept in a folder: Ctrl-C stops the process, and the
+/// next start continues with the same data.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse dev                        data in ./playhouse-data
-  playhouse dev --ephemeral            data in a temporary folder, removed at the end
-  playhouse dev --gateway-port 9080    another port, should 8080 be taken")]
+  playhouse dev --ephemeral            data in a temporary folder that is removed at the end
+  playhouse dev --ephemeral --demo     with players and traffic, to look around in the console
+  playhouse dev --gateway-port 9080    another port, if 8080 is in use")]
 pub struct Dev {
-    /// The folder that keeps the data
+    /// The folder for the data
     #[arg(long, value_name = "DIR", default_value = "playhouse-data", conflicts_with = "ephemeral")]
     pub data: PathBuf,
-    /// Keep nothing: use a temporary folder and remove it at the end
+    /// Use a temporary folder and remove it at the end
     #[arg(long)]
     pub ephemeral: bool,
-    /// Port for players and web pages; 0 lets the system choose [default: 8080]
+    /// Fill in players, entitlements, a drop, tickets and notifications, and keep a few requests per second going
+    ///
+    /// Every screen of the console then has something to show, including what goes wrong: a webhook destination that is gone, with
+    /// dead letters to replay, an event that blocks its key, a banned player, declined payments and refused requests.
+    #[arg(long)]
+    pub demo: bool,
+    /// The port of the gateway, for players and web pages; 0 means any free port [default: 8080]
     #[arg(long, value_name = "PORT")]
     pub gateway_port: Option<u16>,
-    /// Port for other services [default: 8081]
-    #[arg(long, value_name = "PORT")]
-    pub internal_port: Option<u16>,
-    /// Port for operators, health, readiness and metrics [default: 8082]
+    /// The port of the service API, for your services [default: 8081]
+    #[arg(long, value_name = "PORT", alias = "internal-port")]
+    pub service_api_port: Option<u16>,
+    /// The port of the admin API, for operators, health checks and metrics [default: 8082]
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
-    /// Port for Open Match clients [default: 50504]
+    /// The port for Open Match clients [default: 50504]
     #[arg(long, value_name = "PORT")]
     pub open_match_port: Option<u16>,
     #[command(flatten)]
-    pub print: PrintAddresses,
+    pub print: PrintAddressesArg,
     #[command(flatten)]
-    pub set: Set,
+    pub set: SetArgs,
 }
 
-/// Run the roles of a process as the configuration says
+/// Run a process with the roles of the configuration
 ///
 /// A process refuses to start while migrations are pending (see `playhouse migrate` and db.migrate). SIGTERM or Ctrl-C
-/// drains: nothing new is accepted, open requests are finished, leases and tickets are released, all within lifecycle.grace. A
-/// second signal stops at once.
+/// drains the process: it accepts nothing new, finishes requests in flight, and releases leases and tickets, all within
+/// lifecycle.grace. A second signal stops it at once.
 ///
-/// Exit codes: 0 stopped cleanly, 1 failed, 2 wrong command line or configuration, 3 stopped, but something had to be cut off.
+/// Exit codes: 0 stopped cleanly, 1 failed, 2 wrong command line or configuration, 3 stopped, but some work was cut off.
 #[derive(Debug, Args)]
 pub struct Serve {
     #[command(flatten)]
-    pub from: From,
-    /// The roles to play, separated by commas; the same as --set process.roles=…
+    pub from: ConfigArgs,
+    /// The roles to run, separated by commas; the same as --set process.roles=…
     #[arg(long, value_name = "ROLES")]
     pub roles: Option<String>,
     #[command(flatten)]
-    pub print: PrintAddresses,
+    pub print: PrintAddressesArg,
 }
 
-/// Bring the database up to date
+/// Run pending database migrations
 ///
-/// Runs every pending migration once, in order. Any number of processes may do so at the same time: one works, the others
-/// wait. One that was killed half-way is taken up by the next run.
+/// Runs each pending migration once, in order. Several processes may do this at the same time: one works, the others wait. The
+/// next run continues a migration that was killed half-way.
 #[derive(Debug, Args)]
 pub struct Migrate {
-    /// Only show what would be done; exits with 1 if anything is pending
+    /// Only list the migrations; exits with 1 if any is pending
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    pub from: From,
+    pub from: ConfigArgs,
 }
 
-/// Print every setting with its meaning and default, as a TOML file to start from
+/// Print every setting with its meaning and default, as a TOML file to edit
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse config > playhouse.toml
   playhouse config --effective --config playhouse.toml")]
 pub struct Config {
-    /// Print what is in force instead, and where each value comes from; secrets are not shown
+    /// Print the values in force instead, and where each comes from; secrets are hidden
     #[arg(long)]
     pub effective: bool,
     #[command(flatten)]
-    pub from: From,
+    pub from: ConfigArgs,
 }
 
-/// Check each store and say what to do
+/// Check the stores and the configuration, and suggest what to do
 ///
-/// Looks at whether the stores can be reached, their versions, settings that endanger data, missing migrations and clocks.
-/// Changes no data, and may be run beside a running process. Exits with 1 if anything fails.
+/// Checks that the stores are reachable, their versions, settings that endanger data, pending migrations, and clocks. Changes no
+/// data, so you can run it while processes run. Exits with 1 if a check fails.
 #[derive(Debug, Args)]
 pub struct Doctor {
     #[command(flatten)]
-    pub from: From,
+    pub from: ConfigArgs,
 }
 
-/// Show which processes run, which roles nobody has, and what waits for you
+/// Show the running processes, missing roles, and what needs your attention
 ///
-/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same. Exits with 1 if anything fails: an
-/// expected role that nobody has (process.expected_roles), events that have failed, a webhook that is disabled, an assigner that fails.
+/// Calls the admin API of a running process, at listen.admin or --admin. Every process gives the same answer. Exits with 1 if something
+/// needs you: no process runs an expected role (process.expected_roles), events have failed, a webhook is disabled, an assigner fails.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse status
@@ -153,95 +168,134 @@ pub struct Doctor {
   playhouse status --admin http://10.0.0.7:8082")]
 pub struct Status {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
 }
 
-/// Make, check and watch the rows that locks are taken on
+/// Show the rate limits, and which callers they refuse
 ///
-/// Locks over users, accounts and resources are row locks of the database, on rows that are made beforehand. Where the database
-/// is embedded, locks are in process and need no rows.
+/// Calls the admin API of a running process, at listen.admin or --admin. The counts are those of that process: ask each process with the
+/// role gateway.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse limits
+  playhouse limits --json
+  playhouse limits --admin http://10.0.0.7:8082")]
+pub struct Limits {
+    #[command(flatten)]
+    pub target: AdminArgs,
+}
+
+/// Create, check and watch the lock rows
+///
+/// Locks on users, accounts and resources are row locks in the database, on rows that must exist. With an embedded database, locks
+/// are in process and need no rows.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse locks provision --config playhouse.toml
-  playhouse locks provision --rows-per-second 50000    gently, beside other work
+  playhouse locks provision --rows-per-second 50000    slowly, next to other work
   playhouse locks simulate --ids 5000000 --buckets 1000000 --held 2000
-  playhouse locks hot")]
+  playhouse locks hot
+  playhouse locks waits")]
 pub struct Locks {
     #[command(flatten)]
-    pub from: From,
+    pub from: ConfigArgs,
     #[command(subcommand)]
-    pub what: LocksCommand,
+    pub command: LocksCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum LocksCommand {
-    /// Make the rows that are missing, locks.buckets per level
+    /// Create the missing lock rows, locks.buckets per level
     ///
-    /// Can be interrupted in any way and run again: what is there is left out. Rows that are there can be locked meanwhile. More
-    /// rows than before can be made only while nobody is connected to the database; fewer, never.
+    /// You can interrupt it and run it again: it skips rows that exist, and they can be locked meanwhile. You can raise the number of
+    /// rows while no process is connected to the database. You cannot lower it.
     Provision {
-        /// Make at most so many rows per second
+        /// Create at most this many rows per second
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         rows_per_second: Option<u32>,
     },
-    /// Count the rows and tell what is missing; exits with 1 if anything is
+    /// Count the rows and those that are missing; exits with 1 if any is missing
     Status,
-    /// Predict how often ids wait for each other only because they share a bucket
+    /// Predict how often unrelated ids wait for each other because they share a bucket
     Simulate {
-        /// How many ids there are at one level, players for instance
+        /// The number of ids at one level, for example of players
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
         ids: u64,
-        /// How many buckets that level has [default: locks.buckets]
+        /// The number of buckets of that level [default: locks.buckets]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
         buckets: Option<u32>,
-        /// How many of the ids are locked at the same time: locks per second times seconds held
+        /// The number of ids locked at a time: locks per second times the seconds that each is held
         #[arg(long, value_name = "N", default_value_t = 1000)]
         held: u64,
     },
-    /// List the rows that are waited for: now, and since a process began
+    /// List the rows with the longest waits: now, and since a process started
     Hot {
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
-        /// The admin address of a running process [default: that of listen.admin]
+        /// The address of a process's admin API [default: listen.admin]
         #[arg(long, value_name = "URL")]
         admin: Option<String>,
         #[command(flatten)]
-        operator: AsOperator,
+        operator: OperatorArgs,
     },
-    /// Try out who waits for whom, live, and compare it with the rules; exits with 1 if anything differs
+    /// Show who waits for whom now, and since when
+    ///
+    /// With MySQL or MariaDB, the waits are those of all processes. With an embedded database, and for transactions that wait for their
+    /// turn, they are those of the process that answers.
+    Waits {
+        /// The most to list
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+        /// The address of a process's admin API [default: listen.admin]
+        #[arg(long, value_name = "URL")]
+        admin: Option<String>,
+        #[command(flatten)]
+        operator: OperatorArgs,
+    },
+    /// End a database session that others wait for; its transaction is rolled back, which releases its locks
+    End {
+        /// The number of the session, as `playhouse locks waits` shows it
+        session: u64,
+        /// The address of a process's admin API [default: listen.admin]
+        #[arg(long, value_name = "URL")]
+        admin: Option<String>,
+        #[command(flatten)]
+        operator: OperatorArgs,
+    },
+    /// Take every pair of locks and compare which wait with the rules; exits with 1 if any differs
     Matrix,
 }
 
-/// Which process is asked, and how it is told.
+/// The process whose admin API a command calls, and the format of the output.
 #[derive(Debug, Args)]
-pub struct AtAdmin {
-    /// The admin address of a running process [default: that of listen.admin]
+pub struct AdminArgs {
+    /// The address of a process's admin API [default: listen.admin]
     #[arg(long, value_name = "URL", global = true)]
     pub admin: Option<String>,
-    /// Print JSON, for scripts
+    /// Print JSON for scripts
     #[arg(long, global = true)]
     pub json: bool,
     #[command(flatten)]
-    pub operator: AsOperator,
+    pub operator: OperatorArgs,
     #[command(flatten)]
-    pub from: From,
+    pub from: ConfigArgs,
 }
 
-/// As which operator a process is asked.
+/// The operator that a command acts for.
 #[derive(Debug, Default, Args)]
-pub struct AsOperator {
-    /// The file that has your operator token [env: PLAYHOUSE_OPERATOR_TOKEN_FILE, or the token itself in PLAYHOUSE_OPERATOR_TOKEN]
+pub struct OperatorArgs {
+    /// The file with your operator token [env: PLAYHOUSE_OPERATOR_TOKEN_FILE, or the token itself in PLAYHOUSE_OPERATOR_TOKEN]
     #[arg(long, value_name = "FILE", global = true)]
     pub operator_token_file: Option<PathBuf>,
-    /// Why you change something, for the audit log
+    /// Why you make the change, for the audit log
     #[arg(long, value_name = "TEXT", global = true)]
     pub note: Option<String>,
 }
 
-/// Look at events on their way to the bus, and mend what is stuck
+/// List events of the outbox, and retry or skip failed ones
 ///
-/// Asks a running process at its admin port, which listen.admin says where it is: any process, or `playhouse dev`.
+/// Calls the admin API of a running process, at listen.admin or --admin. Every process gives the same answer.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse outbox list --state failed
@@ -249,93 +303,105 @@ pub struct AsOperator {
   playhouse outbox show 0198c0de-0000-7000-8000-000000000001
   playhouse outbox retry 0198c0de-0000-7000-8000-000000000001
   playhouse outbox retry --cause 'too large' --since 1h --dry-run
-  playhouse outbox republish --since 10m    after NATS lost what it had acknowledged")]
+  playhouse outbox republish --since 10m    after NATS lost events that it had acknowledged")]
 pub struct Outbox {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
     #[command(subcommand)]
-    pub what: OutboxCommand,
+    pub command: OutboxCommand,
 }
 
-/// One event, or all failed ones that fit everything that is given.
+/// One event, or all failed events that match every given option.
 #[derive(Debug, Args)]
 #[command(group(
-    ArgGroup::new("which").args(["event", "cause", "since", "until", "key", "all"]).required(true).multiple(true)
+    ArgGroup::new("which").args(["event", "cause", "kind", "since", "until", "key", "all", "expected"]).required(true).multiple(true)
 ))]
-pub struct WhichEvents {
-    /// One event: its id, or its number in the outbox
-    #[arg(conflicts_with_all = ["cause", "since", "until", "key", "all", "dry_run"])]
+pub struct EventSelection {
+    /// The id of one event, or its number in the outbox
+    #[arg(conflicts_with_all = ["cause", "kind", "since", "until", "key", "all", "expected", "dry_run"])]
     pub event: Option<String>,
-    /// Failed events whose cause has this text in it
+    /// Failed events whose cause contains this text
     #[arg(long, value_name = "TEXT")]
     pub cause: Option<String>,
-    /// Failed since: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m
+    /// Failed events of this type, such as playhouse.entitlement.granted.v1
+    #[arg(long, value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Events that failed since this time, such as 2026-03-01T12:00:00Z, or this long ago, such as 10m
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Failed until then
+    /// Events that failed until this time
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Failed events of this key
+    /// Failed events with this key
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// All failed events
-    #[arg(long, conflicts_with_all = ["cause", "since", "until", "key"])]
+    #[arg(long, conflicts_with_all = ["cause", "kind", "since", "until", "key"])]
     pub all: bool,
-    /// Only count them
+    /// Do nothing unless exactly this many match; a number above 10000 stands for all above it
+    #[arg(long, value_name = "N")]
+    pub expected: Option<u64>,
+    /// Only count the events
     #[arg(long)]
     pub dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
-    /// The newest events; or those in one state, the longest in it first
+    /// List the newest events, or those in one state, the longest in that state first
     List {
-        /// Which ones
+        /// The state of the events
         #[arg(long, default_value = "all", value_parser = ["all", "open", "published", "failed", "skipped"])]
         state: String,
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
     },
-    /// Keys whose next event has failed, so that the events behind it wait
+    /// List the keys whose next event has failed, so that later events wait
     Blocked {
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
     },
-    /// One event: its state, its attempts, and what it says
+    /// Show one event: its state, its attempts and its content
     Show {
-        /// Its id, or its number in the outbox
+        /// The id of the event, or its number in the outbox
         event: String,
     },
-    /// Try events that have failed again; those behind them follow at once
+    /// Publish failed events again; later events of their keys follow at once
     Retry {
         #[command(flatten)]
-        which: WhichEvents,
+        selection: EventSelection,
     },
-    /// Give up events: they are never published, and those behind them go on at once
+    /// Give up events: they are never published, and later events of their keys follow at once
     Skip {
         #[command(flatten)]
-        which: WhichEvents,
+        selection: EventSelection,
     },
-    /// Publish again what was published lately
+    /// Publish recently published events again
     ///
-    /// For a NATS that lost what it had acknowledged. Every event keeps its id: what NATS still has it drops, within its duplicate
-    /// window, and readers know what they have had.
+    /// For a NATS that lost events that it had acknowledged. Each event keeps its id: NATS drops those that it still has, within its
+    /// duplicate window, and consumers deduplicate by id.
     Republish {
-        /// Since when: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m
+        /// Events published since this time, such as 2026-03-01T12:00:00Z, or this long ago, such as 10m
         #[arg(long, value_name = "TIME")]
         since: String,
+        /// Events published until this time [default: now]
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+        /// Do nothing unless exactly this many match
+        #[arg(long, value_name = "N")]
+        expected: Option<u64>,
     },
 }
 
-/// Make a token: for a player to try things with, for a service, or for an operator
+/// Create a token for a player, a service or an operator
 ///
-/// With --user it is an access token of the builtin issuer, for curl and scripts, and only the token is printed; it lasts for an
-/// hour, or until that process stops. A running process is asked at its admin port, which listen.admin says where it is.
+/// With --user, a running process creates an access token of the builtin issuer, for curl and scripts. The command calls its admin
+/// API, at listen.admin or --admin, and prints only the token. It is valid for an hour, or until that process stops.
 ///
-/// With the name of a service it is a token for the service API, which is shown once and kept nowhere, and its hash for the
-/// configuration. With --operator it is a token for the admin API, likewise.
+/// With the name of a service, the command prints a token for the service API and its hash for the configuration. The token is
+/// stored nowhere and not shown again. With --operator, it does the same for the admin API.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -346,35 +412,35 @@ pub enum OutboxCommand {
   playhouse token --operator grace"
 )]
 pub struct Token {
-    /// What the service is called
+    /// The name of the service
     #[arg(value_name = "SERVICE", required_unless_present_any = ["user", "for_operator"])]
     pub name: Option<String>,
     #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',', help = may_help())]
     pub may: Vec<String>,
-    /// The player: any name, who is registered when first seen
+    /// The name of the player: any name; a new player is registered
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "may"])]
     pub user: Option<String>,
     /// An extra role for this player
     #[arg(long, requires = "user", value_parser = ["player", "operator", "operator-readonly", "service"])]
     pub role: Option<String>,
-    /// What the operator is called in the audit log
+    /// The name of the operator in the audit log
     #[arg(long = "operator", value_name = "NAME", conflicts_with_all = ["name", "may", "user"])]
     pub for_operator: Option<String>,
     /// The operator may only read
     #[arg(long, requires = "for_operator")]
     pub read_only: bool,
     #[command(flatten)]
-    pub operator: AsOperator,
-    /// The admin address of a running process [default: that of listen.admin]
+    pub operator: OperatorArgs,
+    /// The address of a process's admin API [default: listen.admin]
     #[arg(long, value_name = "URL", requires = "user")]
     pub admin: Option<String>,
     #[command(flatten)]
-    pub from: From,
+    pub from: ConfigArgs,
 }
 
-/// Look at matchmaking tickets and mend them
+/// List matchmaking tickets, and release or delete them
 ///
-/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same.
+/// Calls the admin API of a running process, at listen.admin or --admin. Every process gives the same answer.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse tickets list
@@ -383,34 +449,34 @@ pub struct Token {
   playhouse tickets --admin http://10.0.0.7:8082 release dbt8pcfejq8o287bsa0g")]
 pub struct Tickets {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
     #[command(subcommand)]
-    pub what: TicketsCommand,
+    pub command: TicketsCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum TicketsCommand {
-    /// The tickets that take part in matchmaking, the longest waiting first
+    /// List the tickets in matchmaking, the longest waiting first
     List {
-        /// Only those of this player: those that wait, and those assigned that can still be read
+        /// Only tickets of this player: waiting ones, and assigned ones that can still be read
         #[arg(long, value_name = "USER")]
         user: Option<String>,
-        /// How many at most
+        /// The most to list
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
-    /// One ticket: its data, its state, and why it is not assigned
+    /// Show one ticket: its data, its state, and why it is not assigned
     Show { ticket_id: String },
-    /// Give a ticket that an engine has fetched back to matchmaking
+    /// Return a ticket that an engine has fetched to matchmaking
     Release { ticket_id: String },
-    /// Take a ticket back, as its player could
+    /// Delete a ticket, as its player could
     Delete { ticket_id: String },
 }
 
-/// Look at game servers that are given back, and mend that
+/// List calls that give game servers back, and retry or skip failed ones
 ///
-/// Playhouse calls a webhook assigner for every match that was not made after all, so that its server is free. Asks a running process at its
-/// admin port, whose address is listen.admin.
+/// Playhouse calls a webhook assigner for each abandoned match, so that it frees the server. Calls the admin API of a running process, at
+/// listen.admin or --admin.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse allocations list --state failed
@@ -418,39 +484,39 @@ pub enum TicketsCommand {
   playhouse allocations retry --all")]
 pub struct Allocations {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
     #[command(subcommand)]
-    pub what: AllocationsCommand,
+    pub command: AllocationsCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum AllocationsCommand {
-    /// The newest matches that were abandoned; or those in one state, the longest in it first
+    /// List the newest abandoned matches, or those in one state, the longest in that state first
     List {
-        /// Which ones: open calls are still tried, failed ones wait for you
+        /// The state of the calls: open ones are retried, failed ones wait for you
         #[arg(long, default_value = "all", value_parser = ["all", "open", "done", "failed", "skipped"])]
         state: String,
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
     },
-    /// Try calls that have failed again
+    /// Send failed calls again
     Retry {
         /// The id of the match
         #[arg(required_unless_present = "all")]
         match_id: Option<String>,
-        /// All that have failed
+        /// All failed calls
         #[arg(long, conflicts_with = "match_id")]
         all: bool,
     },
-    /// Give up a call: the assigner is not told, and its server stays until it ends by itself
+    /// Give up a call: the assigner is not called, and the server runs until it ends on its own
     Skip {
         /// The id of the match
         match_id: String,
     },
 }
 
-/// Print a script that completes commands and options in a shell
+/// Print a shell completion script
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   playhouse completions bash > /etc/bash_completion.d/playhouse")]
@@ -460,31 +526,31 @@ pub struct Completions {
 
 /// Where the configuration comes from.
 #[derive(Debug, Args)]
-pub struct From {
-    /// The configuration file; `playhouse config` prints one to start from [env: PLAYHOUSE_CONFIG]
+pub struct ConfigArgs {
+    /// The configuration file; `playhouse config` prints a template [env: PLAYHOUSE_CONFIG]
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
     #[command(flatten)]
-    pub set: Set,
+    pub set: SetArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Set {
-    /// Set one key, over file and environment; may be given several times
+pub struct SetArgs {
+    /// Set one key, overriding file and environment; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value, global = true)]
     pub set: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]
-pub struct PrintAddresses {
-    /// Once everything answers, print the bound addresses as one line of JSON
+pub struct PrintAddressesArg {
+    /// Print the bound addresses as one line of JSON once all listeners answer
     #[arg(long)]
     pub print_addresses: bool,
 }
 
 fn may_help() -> String {
     let words: Vec<&str> = SERVICES.rights().into_iter().map(Right::word).collect();
-    format!("What the service may do, separated by commas: {}", words.join(", "))
+    format!("The rights of the service, separated by commas: {}", words.join(", "))
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
@@ -499,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 }

@@ -1,15 +1,18 @@
-//! What each command does.
+//! The commands, one module each, and their shared helpers.
 
 mod admin;
 mod allocations;
 mod audit_log;
 mod broadcasts;
 mod config;
+mod demo;
 mod dev;
 mod dlq;
 mod doctor;
 mod drops;
 mod entitlements;
+mod jobs;
+mod limits;
 mod locks;
 mod migrate;
 mod outbox;
@@ -17,6 +20,7 @@ mod serve;
 mod status;
 mod tickets;
 mod token;
+mod try_it;
 mod users;
 mod webhooks;
 
@@ -29,40 +33,41 @@ use clap::CommandFactory;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::cli::{Cli, Command, From, Set};
-use crate::{REFERENCE, Settings, answer};
+use crate::cli::{Cli, Command, ConfigArgs, SetArgs};
+use crate::settings::reference_layers;
+use crate::{Settings, print};
 
 pub(crate) const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
-/// The token by which commands call the admin API, and the file that has it.
+/// The operator token that commands use for the admin API, and the file that holds it.
 const TOKEN_VARIABLE: &str = "PLAYHOUSE_OPERATOR_TOKEN";
 const TOKEN_FILE_VARIABLE: &str = "PLAYHOUSE_OPERATOR_TOKEN_FILE";
-/// Variables that are ours and no settings.
+/// Variables with our prefix that are not settings.
 const NOT_SETTINGS: [&str; 3] = [CONFIG_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE];
 
 /// How a command ended, as the exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
+pub enum ExitStatus {
     Done = 0,
     Failed = 1,
-    /// Wrong command line (as clap has it) or configuration.
+    /// The command line or the configuration is wrong. The same code as clap's.
     Usage = 2,
-    /// Stopped, but something had to be cut off.
+    /// The process stopped, but something had to be cut off.
     CutOff = 3,
 }
 
-impl Outcome {
-    pub(crate) fn of_error(error: &anyhow::Error) -> Self {
-        if error.is::<Problems>() || error.is::<Misuse>() { Self::Usage } else { Self::Failed }
+impl ExitStatus {
+    pub(crate) fn from_error(error: &anyhow::Error) -> Self {
+        if error.is::<Problems>() || error.is::<UsageError>() { Self::Usage } else { Self::Failed }
     }
 }
 
-/// A command line or configuration that cannot be meant.
+/// A mistake in the command line or in the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Misuse(String);
+struct UsageError(String);
 
-pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitStatus> {
     match command {
         Command::Dev(args) => dev::run(args),
         Command::Serve(args) => serve::run(args),
@@ -71,7 +76,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Status(args) => runtime()?.block_on(status::run(args)),
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
+        Command::Limits(args) => runtime()?.block_on(limits::run(args)),
         Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),
+        Command::Jobs(args) => runtime()?.block_on(jobs::run(args)),
         Command::Dlq(args) => runtime()?.block_on(dlq::run(args)),
         Command::Broadcasts(args) => runtime()?.block_on(broadcasts::run(args)),
         Command::Drops(args) => runtime()?.block_on(drops::run(args)),
@@ -82,11 +89,12 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
         Command::AuditLog(args) => runtime()?.block_on(audit_log::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),
+        Command::TryIt(args) => runtime()?.block_on(try_it::run(args)),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "playhouse", &mut script);
-            answer(String::from_utf8_lossy(&script).trim_end())?;
-            Ok(Outcome::Done)
+            print(String::from_utf8_lossy(&script).trim_end())?;
+            Ok(ExitStatus::Done)
         }
     }
 }
@@ -95,32 +103,33 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
 }
 
-/// The layers under the command's own flags.
-fn layers(from: &From) -> anyhow::Result<Layers> {
-    let layers = with_set(Layers::new(REFERENCE).with_env(environment()?), &from.set);
-    // An empty variable counts as not set, like all others.
+/// Returns the layers below the command's own flags: reference, environment, file.
+fn layers(from: &ConfigArgs) -> anyhow::Result<Layers> {
+    let layers = with_set(reference_layers().with_env(environment()?), &from.set);
+    // An empty variable counts as not set, as with settings.
     let variable = || std::env::var_os(CONFIG_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let Some(path) = from.config.clone().or_else(variable) else { return Ok(layers) };
     let cannot_read =
-        |error| Misuse(format!("cannot read the configuration file {}: {error}", path.display()));
+        |error| UsageError(format!("cannot read the configuration file {}: {error}", path.display()));
     Ok(layers.with_file(&path).map_err(cannot_read)?)
 }
 
-/// The variables that are ours.
+/// Returns the environment variables that are settings.
 fn environment() -> anyhow::Result<Vec<(String, String)>> {
     let mut variables = Vec::new();
     for (name, value) in std::env::vars_os() {
         let Ok(name) = name.into_string() else { continue };
         if name.starts_with(ENV_PREFIX) && !NOT_SETTINGS.contains(&name.as_str()) {
-            let value =
-                value.into_string().map_err(|_| Misuse(format!("{name}: the value is not valid UTF-8")))?;
+            let value = value
+                .into_string()
+                .map_err(|_| UsageError(format!("{name}: the value is not valid UTF-8")))?;
             variables.push((name, value));
         }
     }
     Ok(variables)
 }
 
-fn with_set(layers: Layers, set: &Set) -> Layers {
+fn with_set(layers: Layers, set: &SetArgs) -> Layers {
     set.set.iter().fold(layers, |layers, (key, value)| layers.with_flag("--set", key, value))
 }
 
@@ -132,21 +141,26 @@ fn settings(layers: Layers) -> anyhow::Result<Loaded<Settings>> {
     Ok(loaded)
 }
 
-/// A list in an answer of the admin port.
+/// Returns a list in a response of the admin API.
 fn items<'a>(found: &'a Value, name: &str) -> &'a [Value] {
     found[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// How to ask for the next page, if there is one.
+/// Returns the option that lists the next page, if there is one.
 fn next_page(found: &Value) -> Option<String> {
-    found["next"].as_str().map(|next| format!("\nthere is more: --after '{next}'"))
+    found["next"].as_str().map(|next| format!("\nNext page: --after '{next}'"))
 }
 
-/// A text as a part of a path.
+/// Percent-encodes a text for a path or a query.
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
+}
+
+/// Returns a count in a response of the admin API with its noun: `1 event`, `2 events`.
+fn counted(count: &Value, noun: &str) -> String {
+    base::counted(count.as_u64().unwrap_or_default(), noun)
 }

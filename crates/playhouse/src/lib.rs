@@ -1,4 +1,4 @@
-//! The program: commands, the reference configuration, and the wiring of the parts.
+//! The program: its commands, the configuration reference, and the wiring of the services.
 
 mod asyncapi;
 mod cli;
@@ -17,47 +17,50 @@ use anyhow::Context;
 use clap::Parser;
 
 pub use cli::Cli;
-pub use commands::Outcome;
+pub use commands::ExitStatus;
 pub use readiness::role_needs;
 pub use service::{Role, Roles};
-pub use services::{audited_service_routes, gateway_rows, operator_rows};
+pub use services::{audited_service_routes, console_actions, console_screens, gateway_rows, operator_rows};
 pub use settings::{REFERENCE, Settings};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    // One crypto provider for everything that speaks TLS. Fails only when one is installed already.
+    // One crypto provider for all TLS connections. Fails only if one is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let outcome = commands::run(Cli::parse().command).unwrap_or_else(|error| {
-        complain(&format!("error: {}", base::error::chain(error.as_ref())));
-        commands::Outcome::of_error(&error)
+    let status = commands::run(Cli::parse().command).unwrap_or_else(|error| {
+        print_error(&format!("error: {}", base::error::chain(error.as_ref())));
+        commands::ExitStatus::from_error(&error)
     });
-    ExitCode::from(outcome as u8)
+    ExitCode::from(status as u8)
 }
 
-/// Writes an answer to stdout. A reader that went away is fine, a disk that is full is not.
-fn answer(text: &str) -> anyhow::Result<()> {
+/// Prints a line to stdout. Ignores a reader that closed the pipe; fails if the disk is full.
+fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write the answer")
+            Err(error).context("cannot write the output")
         }
         _ => Ok(()),
     }
 }
 
-fn complain(text: &str) {
+fn print_error(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A document in `docs/` is what the program makes of it. INSTA_UPDATE=always writes it anew.
+/// Asserts that a document in `docs/reference/` is the one that the program generates. INSTA_UPDATE=always updates it.
 #[cfg(test)]
 fn assert_in_docs(name: &str, document: &serde_json::Value) {
-    let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
-    let made = format!("{document:#}\n");
+    let path = format!("{}/../../docs/reference/{name}", env!("CARGO_MANIFEST_DIR"));
+    let generated = format!("{document:#}\n");
     if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
-        std::fs::write(&path, &made).unwrap();
+        std::fs::write(&path, &generated).unwrap();
     }
     let found = std::fs::read_to_string(path).unwrap();
-    assert!(found == made, "docs/{name} is not up to date: run this again with INSTA_UPDATE=always");
+    assert!(
+        found == generated,
+        "docs/reference/{name} is not up to date: run this again with INSTA_UPDATE=always"
+    );
 }

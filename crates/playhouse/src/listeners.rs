@@ -1,4 +1,4 @@
-//! The doors of the process.
+//! The listeners of a process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,46 +13,36 @@ use service::{Listen, Role};
 
 use crate::{Settings, VERSION};
 
-/// A door of the process.
+/// A listener of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listener {
     Gateway,
-    Internal,
+    ServiceApi,
     OpenMatch,
     Admin,
 }
 
 impl Listener {
-    /// Its key in `[listen]`, also its name in metrics and for scripts.
+    /// Returns its key in `[listen]`, which is also its name in metrics, in the audit log and for scripts.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
-            Self::Internal => "internal",
+            Self::ServiceApi => "service_api",
             Self::OpenMatch => "open_match",
             Self::Admin => "admin",
-        }
-    }
-
-    /// For people: what it is called, and whom it is for.
-    const fn title_and_purpose(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Gateway => ("Gateway", "players and web pages"),
-            Self::Internal => ("Service API", "purchases, game servers"),
-            Self::OpenMatch => ("Open Match", "matchmaking: gRPC, Connect, REST"),
-            Self::Admin => ("Admin", "operators, health, metrics"),
         }
     }
 
     const fn address(self, listen: &Listen) -> SocketAddr {
         match self {
             Self::Gateway => listen.gateway,
-            Self::Internal => listen.internal,
+            Self::ServiceApi => listen.service_api,
             Self::OpenMatch => listen.open_match,
             Self::Admin => listen.admin,
         }
     }
 
-    /// Whether clients connect to processes with this role.
+    /// Returns whether clients connect to processes with this role.
     pub(crate) const fn takes_requests(role: Role) -> bool {
         !Self::of_role(role).is_empty()
     }
@@ -60,14 +50,14 @@ impl Listener {
     const fn of_role(role: Role) -> &'static [Self] {
         match role {
             Role::Gateway => &[Self::Gateway],
-            Role::ServiceApi => &[Self::Internal],
+            Role::ServiceApi => &[Self::ServiceApi],
             Role::MatchmakingFrontend => &[Self::OpenMatch],
             Role::MatchmakingEngine | Role::OutboxRelay | Role::Notifier => &[],
         }
     }
 }
 
-/// The sockets that this process listens on, bound before anything else is done.
+/// The sockets that this process listens on. They are bound before anything else starts.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) admin: TcpListener,
@@ -75,13 +65,13 @@ pub(crate) struct Sockets {
     pub(crate) roles: Vec<(Listener, TcpListener)>,
 }
 
-/// One or more addresses cannot be had.
+/// One or more addresses cannot be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen: {}. Is another playhouse running? Choose another port, or 0 for any", .0.join("; "))]
+#[error("cannot listen: {}. Is another playhouse running? Choose another port, or 0 for any free one", .0.join("; "))]
 pub(crate) struct BindError(Vec<String>);
 
 impl Sockets {
-    /// Binds all or none, and names every address that is taken.
+    /// Binds all sockets. Fails with every address that is taken, not only the first.
     pub(crate) async fn bind(settings: &Settings) -> Result<Self, BindError> {
         let mut failed = Vec::new();
         let mut bind = async |listener: Listener| {
@@ -102,7 +92,7 @@ impl Sockets {
         }
     }
 
-    /// Where one of them is, as a URL.
+    /// Returns the URL of one listener.
     pub(crate) fn url(&self, wanted: Listener) -> Option<Url> {
         let (_, socket) = self.roles.iter().find(|(listener, _)| *listener == wanted)?;
         Url::parse(&format!("http://{}", socket.local_addr().ok()?)).ok()
@@ -117,21 +107,21 @@ impl Sockets {
     }
 }
 
-/// Tokens that `playhouse dev` makes for trying things.
+/// The tokens that `playhouse dev` creates for trying things out.
 #[derive(Clone, Debug)]
 pub(crate) struct DevTokens {
-    /// For the service API, unless services are configured.
+    /// The token for the service API. None if the configuration names services.
     pub(crate) service: Option<String>,
-    /// For the admin API.
+    /// The token for the admin API.
     pub(crate) operator: String,
 }
 
-/// Where the process can be reached, the real ports included.
+/// The addresses that the process is bound to, with the real ports.
 #[derive(Debug)]
 pub(crate) struct Addresses(Vec<(Listener, SocketAddr)>);
 
 impl Addresses {
-    /// One line, for scripts: with tokens, if there are some to try with.
+    /// Returns one line of JSON for scripts, with the tokens of `playhouse dev`.
     pub(crate) fn to_json(&self, tokens: Option<&DevTokens>) -> String {
         let addresses = self.0.iter().map(|(listener, address)| (listener.name(), address.to_string()));
         let service = tokens.and_then(|tokens| tokens.service.clone()).map(|token| ("service_token", token));
@@ -142,49 +132,39 @@ impl Addresses {
         Value::Object(addresses).to_string()
     }
 
-    /// A table and something to try, for people: with a service's token, if there is one to try with.
-    pub(crate) fn to_text(&self, token: Option<&str>) -> String {
-        let mut lines = Vec::new();
-        for (listener, address) in &self.0 {
-            let (title, purpose) = listener.title_and_purpose();
-            lines.push(format!("  {title:<12} {:<24} {purpose}", format!("http://{address}")));
-        }
-        let at = |wanted| self.0.iter().find(|(listener, _)| *listener == wanted).map(|(_, address)| address);
-        lines.push("\nTry:".to_owned());
-        if let (Some(gateway), Some(admin)) = (at(Listener::Gateway), at(Listener::Admin)) {
-            lines.push(format!(
-                "  http://{gateway} in a browser: sign in as anybody, find a match, buy in the demo drop"
-            ));
-            // As it was started: it need not be on anybody's path.
-            let program = std::env::args().next().unwrap_or_else(|| "playhouse".to_owned());
-            lines.push(format!(
-                "  curl http://{gateway}/v1/home \\\n    -H \"authorization: Bearer $({program} token --user ada --admin {admin})\"    \
-                 what a player sees first"
-            ));
-        }
-        if let Some(open_match) = at(Listener::OpenMatch) {
-            lines.push(format!(
-                "  curl http://{open_match}/v1/frontendservice/tickets -d '{{\"ticket\":{{}}}}'    twice, and two players meet"
-            ));
-        }
-        if let (Some(internal), Some(token)) = (at(Listener::Internal), token) {
-            lines.push(format!(
-                "  curl http://{internal}/internal/v1/sign-ins -H 'authorization: Bearer {token}' \\\n    -H 'content-type: application/json' -d '{{\"issuer\":\"demo\",\"subject\":\"ada\"}}'    a first user"
-            ));
-            // Each time under a key of its own, else nobody would be told twice.
-            lines.push(format!(
-                "  curl http://{internal}/internal/v1/notifications -H 'authorization: Bearer {token}' \\\n    -H \"idempotency-key: $RANDOM\" -H 'content-type: application/json' \\\n    -d '{{\"to\":{{\"all\":true}},\"texts\":{{\"en\":{{\"title\":\"Hello\"}}}}}}'    every player's page shows it"
-            ));
-        }
-        if let Some(admin) = at(Listener::Admin) {
-            lines.push(format!("  curl http://{admin}/readyz     which part is ready"));
-            lines.push(format!("  curl http://{admin}/metrics    what it counts"));
+    /// Returns the URL of a listener.
+    pub(crate) fn url(&self, wanted: Listener) -> Option<String> {
+        let (_, address) = self.0.iter().find(|(listener, _)| *listener == wanted)?;
+        Some(format!("http://{address}"))
+    }
+
+    /// Returns three links for people, and a command that can be pasted into a shell as it is.
+    pub(crate) fn to_text(&self) -> String {
+        let link = |title: &str, listener, path: &str, purpose: &str| {
+            let url = format!("{}{path}", self.url(listener)?);
+            Some(format!("  {title:<10} {url:<32} {purpose}"))
+        };
+        let links = [
+            link(
+                "Game page",
+                Listener::Gateway,
+                "/",
+                "sign in under any name, find a match, buy in the demo drop",
+            ),
+            link("Console", Listener::Admin, "/console", "see what happens, and mend it"),
+            link("API docs", Listener::Gateway, "/docs", "the API for game clients and web pages"),
+        ];
+        let mut lines: Vec<String> = links.into_iter().flatten().collect();
+        // As this process was started: the program need not be on the PATH.
+        let program = std::env::args().next().unwrap_or_else(|| "playhouse".to_owned());
+        if let Some((_, admin)) = self.0.iter().find(|(listener, _)| *listener == Listener::Admin) {
+            lines.push(format!("\nTry:\n  {program} status --admin {admin}"));
         }
         lines.join("\n")
     }
 }
 
-/// What every public listener answers, whatever else it serves.
+/// Returns the routes that every public listener has.
 pub(crate) fn common_routes() -> Router {
     Router::new()
         .route("/", get(async || Json(json!({ "name": "playhouse", "version": VERSION }))))

@@ -1,21 +1,20 @@
-//! The one program. Everything is in the library beside this file.
+//! The program. Its code is in the library next to this file.
 
 use std::process::ExitCode;
 
-/// Requests are many small allocations that end on another thread than they began on; measured by `cargo xtask bench
-/// matchmaking`.
+/// Requests make many small allocations that are freed on another thread; `cargo xtask bench matchmaking` measures the gain.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    take_memory_in_small_pages();
+    disable_huge_pages();
     playhouse::main()
 }
 
-/// The allocator asks for huge pages. With them an idle process takes three times the memory it uses, and a busy one is no faster
-/// for it (`cargo xtask bench matchmaking`).
-fn take_memory_in_small_pages() {
-    // What the kernel refuses costs memory and nothing else.
+/// Turns off transparent huge pages. With them an idle process occupies three times the memory that it uses, and a busy one is no
+/// faster (`cargo xtask bench matchmaking`).
+fn disable_huge_pages() {
+    // If the kernel refuses, the process only takes more memory.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);
 }

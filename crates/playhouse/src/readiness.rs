@@ -1,4 +1,4 @@
-//! What each role can do while a server is away.
+//! What each role can do without each of its dependencies.
 
 use runtime::lifecycle::RoleNeeds;
 use service::Role;
@@ -6,7 +6,7 @@ use service::Role;
 use crate::listeners::Listener;
 use crate::services::SERVICES;
 
-/// Every role with what it can do without each server, as the services declare it. The table in docs/operations.md shows it.
+/// Returns what each role can do without each dependency, as the services declare it. The table in docs/reference/readiness.md shows it.
 pub fn role_needs() -> Vec<RoleNeeds> {
     SERVICES.role_needs(Role::ALL, Listener::takes_requests)
 }
@@ -18,7 +18,7 @@ mod tests {
 
     use super::*;
 
-    const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/readiness.md");
     const BEGIN: &str =
         "<!-- The tables up to the next comment are written by a test: INSTA_UPDATE=always. -->\n\n";
     const END: &str = "<!-- End of the tables. -->";
@@ -41,7 +41,7 @@ mod tests {
         }
     }
 
-    /// The state of every role without each server, then what is missing and what works in each.
+    /// Returns two tables: the state of each role without each dependency, and what is missing and what works then.
     fn tables() -> String {
         let titles = Dependency::ALL.map(title).join(" | ");
         let mut lines = vec![
@@ -64,19 +64,19 @@ mod tests {
     }
 
     #[test]
-    fn documented_table_is_the_declared_one() {
+    fn documented_tables_match_the_declarations() {
         let document = std::fs::read_to_string(DOCUMENT).unwrap();
         let (before, rest) = document.split_once(BEGIN).unwrap();
         let (written, after) = rest.split_once(END).unwrap();
         if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
             std::fs::write(DOCUMENT, format!("{before}{BEGIN}{}{END}{after}", tables())).unwrap();
         } else {
-            assert_eq!(written, tables(), "run this again with INSTA_UPDATE=always, and read what it writes");
+            assert_eq!(written, tables(), "run this again with INSTA_UPDATE=always, and review the change");
         }
     }
 
     #[test]
-    fn every_role_declares_what_it_cannot_do_without() {
+    fn every_role_declares_an_essential_dependency() {
         for RoleNeeds { role, needs, .. } in role_needs() {
             assert!(
                 needs.iter().any(|need| need.impact == Impact::NotReady),

@@ -1,24 +1,38 @@
-//! The settings of all parts together.
+//! The settings of a process: the reference, the sections of all parts, and the checks across sections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use config::{Reader, Rejected, Section, Setting, Value};
+use config::{InvalidValue, Layers, Reader, RenamedKey, Section, Setting, Value};
 use http_server::{ConfiguredCaller, Right};
-use service::{StoreConfigs, StreamConfig};
+use service::{ServiceApiConfig, StoreConfigs, StreamConfig};
 
 use crate::services::SERVICES;
 
 /// The commented reference: every key with its default and its meaning.
 pub const REFERENCE: &str = include_str!("reference.toml");
 
+/// Keys that were renamed. An old key is refused with an error that names the new one.
+const RENAMED: &[RenamedKey] = &[
+    ("hot.url", "redis.url"),
+    ("hot.timeout", "redis.timeout"),
+    ("listen.internal", "listen.service_api"),
+    ("entitlement.idempotency_retention", "service_api.idempotency_retention"),
+    ("matchmaking.queues.NAME.beside_others", "matchmaking.queues.NAME.allow_other_queues"),
+];
+
+/// Starts the layers of a configuration with the defaults of the reference.
+pub(crate) fn reference_layers() -> Layers {
+    Layers::new(REFERENCE).with_renamed(RENAMED)
+}
+
 /// The settings of a process.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Those that services see: roles, listeners, stores, and their own.
+    /// The settings that services see: roles, listeners, stores, and those of each service.
     pub shared: service::Settings,
     pub locks: hierlock::Options,
-    /// Who may call the service API, by name.
+    /// The services that may call the service API, by name.
     pub callers: BTreeMap<String, ConfiguredCaller>,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
@@ -30,7 +44,7 @@ impl Section for Settings {
         let (roles, listen) = (reader.get("process.roles"), reader.section("listen"));
         let stores = StoreConfigs {
             db: reader.section("db"),
-            redis_store: reader.section("hot"),
+            redis_store: reader.section("redis"),
             bus: reader.section("bus"),
             live_prefix: reader.get("notification.key_prefix"),
         };
@@ -49,6 +63,12 @@ impl Section for Settings {
                 Duration::from_millis(100)..=Duration::from_secs(86_400),
             ),
         });
+        settings.shared.put(ServiceApiConfig {
+            idempotency_retention: reader.get_within(
+                "service_api.idempotency_retention",
+                Duration::from_secs(60)..=Duration::from_secs(365 * 86_400),
+            ),
+        });
         SERVICES.iter().for_each(|service| service.read_settings(reader, &mut settings.shared));
         settings.check_embedded(reader);
         settings.check_callers(reader);
@@ -58,30 +78,30 @@ impl Section for Settings {
 }
 
 impl Settings {
-    /// An embedded store is inside one process: no other process may need it.
+    /// Refuses an embedded store if another process may need it: it lives inside one process.
     fn check_embedded(&self, reader: &mut Reader<'_>) {
         let service::Settings { roles, stores, .. } = &self.shared;
         let one_process = stores.db.url.is_embedded();
-        // Only the lock on the SQLite file keeps a second process away.
+        // Only the lock on the SQLite file keeps a second process from starting.
         for (key, embedded) in
-            [("hot.url", stores.redis_store.url.is_embedded()), ("bus.url", stores.bus.url.is_embedded())]
+            [("redis.url", stores.redis_store.url.is_embedded()), ("bus.url", stores.bus.url.is_embedded())]
         {
             reader.check(&[key, "db.url"], one_process || !embedded, || {
-                "memory: serves one process, and the database is a server that several may share; give this store the URL \
-                 of a server too, or db.url a sqlite: file"
+                "memory: serves one process, but several processes may share the database server; set this to the URL of \
+                 a server too, or db.url to a sqlite: file"
                     .to_owned()
             });
         }
         reader.check(&["process.roles"], roles.is_all() || !one_process, || {
-            "the database is a sqlite: file, so this process is the only one and has to play all roles; leave it at \
-             [\"all\"], or give db.url, hot.url and bus.url the URLs of servers"
+            "the database is a sqlite: file, so this process is the only one and must run all roles; leave it at \
+             [\"all\"], or set db.url, redis.url and bus.url to the URLs of servers"
                 .to_owned()
         });
     }
 }
 
 impl Settings {
-    /// A token says who calls, so no two services share one, and none is an operator's.
+    /// Refuses a token that two callers share: the token identifies the caller.
     fn check_callers(&self, reader: &mut Reader<'_>) {
         let mut known = BTreeMap::new();
         for (name, operator) in &self.shared.get::<operators::Config>().operators {
@@ -107,7 +127,7 @@ fn read_callers(reader: &mut Reader<'_>) -> BTreeMap<String, ConfiguredCaller> {
     tables.into_iter().map(|(name, CallerTable(caller))| (name, caller)).collect()
 }
 
-/// A table of `services`: a caller of the service API.
+/// A table of `services`: one caller of the service API.
 struct CallerTable(ConfiguredCaller);
 
 impl Section for CallerTable {
@@ -121,7 +141,7 @@ impl Section for CallerTable {
     }
 }
 
-/// A right that a service of the program declares.
+/// A right that one of the services in this program declares.
 pub(crate) struct DeclaredRight(pub(crate) Right);
 
 impl Setting for DeclaredRight {
@@ -130,10 +150,10 @@ impl Setting for DeclaredRight {
         format!("one of {}", words.collect::<Vec<_>>().join(", "))
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let word = String::parse(value)?;
         let right = SERVICES.rights().into_iter().find(|right| right.word() == word);
-        right.map(Self).ok_or_else(Rejected::default)
+        right.map(Self).ok_or_else(InvalidValue::default)
     }
 
     fn show(&self) -> String {
@@ -141,7 +161,7 @@ impl Setting for DeclaredRight {
     }
 }
 
-/// How locks are taken.
+/// The section `locks`.
 struct Locks(hierlock::Options);
 
 impl Section for Locks {
@@ -161,18 +181,18 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use config::{Layers, Loaded, Problems, env_name, every_key, reference_keys};
+    use config::{Loaded, Problems, env_name, reference_keys, reference_with_all_keys};
 
     use super::*;
 
     fn load(text: &str) -> Result<Loaded<Settings>, Problems> {
-        config::load(Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), text))
+        config::load(reference_layers().with_file_text(Path::new("play.toml"), text))
     }
 
     #[test]
-    fn every_key_is_in_the_reference_and_every_key_of_the_reference_is_read() {
-        // With every key given, so that those of tables that users name are read as well.
-        let Loaded { effective, .. } = load(&every_key(REFERENCE)).unwrap();
+    fn reference_lists_exactly_the_keys_that_are_read() {
+        // Sets every key, so that the keys of tables that users name are read as well.
+        let Loaded { effective, .. } = load(&reference_with_all_keys(REFERENCE)).unwrap();
         let read: BTreeSet<&str> = effective.reference_keys().collect();
         let keys = reference_keys(REFERENCE);
         let documented: BTreeSet<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
@@ -182,31 +202,47 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_is_a_configuration() {
+    fn renamed_keys_name_keys_that_exist() {
+        let keys = reference_keys(REFERENCE);
+        for (old, new) in RENAMED {
+            assert!(keys.iter().any(|(key, _)| key == new), "{new}");
+            assert!(!keys.iter().any(|(key, _)| key == old), "{old}");
+        }
+        let problems = load("[hot]\nurl = \"redis://h\"\n[matchmaking.queues.duel]\nbeside_others = true\n")
+            .unwrap_err();
+        let text = problems.to_string();
+        assert!(text.contains("`hot.url` is now `redis.url`"), "{text}");
+        let queue =
+            "`matchmaking.queues.duel.beside_others` is now `matchmaking.queues.duel.allow_other_queues`";
+        assert!(text.contains(queue), "{text}");
+    }
+
+    #[test]
+    fn reference_is_a_valid_configuration() {
         load("").unwrap();
         load(REFERENCE).unwrap();
     }
 
     #[test]
-    fn the_default_is_one_process_with_all_roles_on_loopback() {
+    fn default_is_one_process_with_all_roles_on_loopback() {
         let Loaded { config, .. } = load("").unwrap();
         assert!(config.shared.roles.is_all());
         let listen = config.shared.listen;
-        for address in [listen.gateway, listen.internal, listen.admin, listen.open_match] {
+        for address in [listen.gateway, listen.service_api, listen.admin, listen.open_match] {
             assert!(address.ip().is_loopback());
         }
     }
 
     #[test]
-    fn embedded_stores_want_one_process() {
-        let file = |roles: &str, db: &str, hot: &str, bus: &str| {
+    fn embedded_stores_require_one_process() {
+        let file = |roles: &str, db: &str, redis: &str, bus: &str| {
             format!(
-                "[process]\nroles = [{roles:?}]\n[db]\nurl = {db:?}\n[hot]\nurl = {hot:?}\n[bus]\nurl = {bus:?}\n\
+                "[process]\nroles = [{roles:?}]\n[db]\nurl = {db:?}\n[redis]\nurl = {redis:?}\n[bus]\nurl = {bus:?}\n\
                  [identity]\nissuer = \"none:\"\n"
             )
         };
         let (mysql, redis, nats) = ("mysql://h/d", "redis://h", "nats://h");
-        for (sound, roles, db, hot, bus) in [
+        for (is_valid, roles, db, redis_url, bus) in [
             (true, "gateway", mysql, redis, nats),
             (true, "all", "sqlite:x", redis, nats),
             (true, "all", "sqlite:x", "memory:", "memory:"),
@@ -214,13 +250,13 @@ mod tests {
             (false, "all", mysql, "memory:", nats),
             (false, "all", mysql, redis, "memory:"),
         ] {
-            let loaded = load(&file(roles, db, hot, bus));
-            assert_eq!(loaded.is_ok(), sound, "{roles} {db} {hot} {bus}: {loaded:?}");
+            let loaded = load(&file(roles, db, redis_url, bus));
+            assert_eq!(loaded.is_ok(), is_valid, "{roles} {db} {redis_url} {bus}: {loaded:?}");
         }
     }
 
     #[test]
-    fn names_that_nats_would_refuse_are_refused_before_anything_starts() {
+    fn names_that_nats_rejects_are_configuration_mistakes() {
         assert!(load("[bus]\nstream = \"EU-events_2\"\nsubjects = \"eu.playhouse\"\n").is_ok());
         for wrong in [
             "stream = \"\"",
@@ -236,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_limited_unless_told_otherwise() {
+    fn clients_are_limited_by_default() {
         let limits = load("").unwrap().config.shared.listen.limits;
         assert_eq!((limits.max_connections, limits.max_connections_per_address), (20_000, 1_000));
         assert_eq!((limits.max_head, limits.write_timeout), (16 * 1024, Duration::from_secs(30)));
@@ -250,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn what_signs_anybody_in_is_refused_where_others_come() {
-        let fleet = "[db]\nurl = \"mysql://h/d\"\n[hot]\nurl = \"redis://h\"\n[bus]\nurl = \"nats://h\"\n";
+    fn builtin_issuer_is_refused_outside_of_loopback() {
+        let fleet = "[db]\nurl = \"mysql://h/d\"\n[redis]\nurl = \"redis://h\"\n[bus]\nurl = \"nats://h\"\n";
         let issuer = "[identity]\nissuer = \"https://id.example.com\"\n";
         let key = "[gateway.session]\nkeys = [\"0123456789abcdef0123456789abcdef\"]\n";
         let open = "[listen]\ngateway = \"0.0.0.0:8080\"\n";
@@ -276,21 +312,21 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_found() {
+    fn contradicting_settings_are_reported_together() {
         let problems = load(
             "[listen]\nadmin = \"127.0.0.1:8080\"\n[lifecycle]\ngrace = \"5s\"\ndrain_delay = \"5s\"\n\
              restart_backoff_min = \"1h\"\n",
         )
         .unwrap_err();
         let text = problems.to_string();
-        assert!(text.contains("admin and gateway are the same address"), "{text}");
+        assert!(text.contains("admin and gateway have the same address"), "{text}");
         assert!(text.contains("drain_delay must be shorter than grace"), "{text}");
         assert!(text.contains("at most restart_backoff_max"), "{text}");
         assert_eq!(problems.0.len(), 3);
     }
 
     #[test]
-    fn a_token_is_of_one_caller() {
+    fn callers_cannot_share_a_token() {
         let hash = |text: &str| http_server::TokenHash::of(text).to_string();
         let operator =
             |name: &str, token: &str| format!("[operators.{name}]\ntoken_hash = \"{}\"\n", hash(token));
@@ -310,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn allocations_are_not_given_back_while_their_assigner_is_asked() {
+    fn abandon_after_must_exceed_the_assigner_timeout() {
         let problems = load(
             "[matchmaking]\nabandon_after = \"10s\"\nassigner_timeout = \"10s\"\n\
              [matchmaking.assigners.fleet]\nkind = \"webhook\"\nurl = \"http://127.0.0.1:9000\"\ntimeout = \"11s\"\n",

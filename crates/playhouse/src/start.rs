@@ -10,16 +10,20 @@ use axum::routing::get;
 use axum::{Json, Router};
 use base::Clock;
 use base::id::ProcessId;
-use http_server::{Credentials, Server, Site, Vouch, health, scrape};
+use http_server::{CallerVerifier, Credentials, Server, Site, health, scrape};
 use operators::Guard;
 use runtime::lifecycle::Stage;
 use runtime::telemetry::MetricsPush;
 use runtime::{Metrics, Process, Readiness};
 use serde_json::json;
-use service::{Context, GatewayListener, Loop, OpenError, Opened, OperatorRoute, Provided, Reach, Services};
+use service::{
+    AdminApi, Context, Credential, GatewayListener, Loop, OpenError, OperatorRoute, Provided, ServiceParts,
+    Services, StoreConnector,
+};
 
 use self::stores::OpenStores;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
+use crate::services::operator_routes;
 use crate::{Settings, VERSION, asyncapi, openapi};
 
 /// Why a process cannot start.
@@ -29,11 +33,11 @@ pub(crate) enum StartError {
     Bind(BindError),
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error("cannot tell the addresses")]
+    #[error("cannot print the addresses")]
     Announce(#[source] anyhow::Error),
 }
 
-/// Everything that a start needs.
+/// The parameters of a start.
 pub(crate) struct Start {
     pub(crate) id: ProcessId,
     pub(crate) clock: Clock,
@@ -53,16 +57,21 @@ impl Start {
         let operators: &operators::Config = settings.shared.get();
         let guard = Guard::new(operators, &listen.limits.trusted_proxies, provided.clone());
         let probes = probes(operators, readiness.clone(), metrics.clone());
-        let operator_routes = services.operator_routes().into_iter().chain(locks::operator_routes());
-        let admin = guard.router(probes.into_iter().chain(operator_routes).collect());
+        let console: &console::Config = settings.shared.get();
+        let is_served =
+            |route: &OperatorRoute| console.enabled || route.row.credential() != Credential::ConsoleSession;
+        let routes = probes.into_iter().chain(operator_routes(services)).filter(is_served);
+        let admin = guard.router(routes.collect());
+        provided.put("operators", AdminApi(admin.clone()))?;
         let site = Site::new(listen.allowed_hosts.iter().cloned(), &listen.allowed_origins);
         let server = Server::new(listen.limits.clone(), clock.clone(), &metrics);
+        provided.put("http-server", server.connections())?;
         let gateway = sockets.url(Listener::Gateway);
         let admin_at = sockets.admin.local_addr().unwrap_or(listen.admin);
         server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, site.clone(), admin);
 
-        let reach = Reach { timeout: settings.lifecycle.start_timeout };
-        let stores = OpenStores::open(process, &settings, reach, &provided, &clock).await?;
+        let connector = StoreConnector { timeout: settings.lifecycle.start_timeout };
+        let stores = OpenStores::open(process, &settings, connector, &clock).await?;
         let mut context = Context {
             process: id,
             version: VERSION,
@@ -71,7 +80,7 @@ impl Start {
             settings: settings.shared.clone(),
             metrics: metrics.clone(),
             readiness,
-            reach,
+            connector,
             admin: admin_at,
             gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document(services) }),
             services,
@@ -91,17 +100,17 @@ impl Start {
         Loop::start_all(take(&mut opened.loops), process);
 
         let callers = settings.callers.iter().map(|(name, caller)| (name.as_str(), caller));
-        let credentials = Credentials::new(callers).or(opened.vouch.take());
+        let credentials = Credentials::new(callers).with_verifier(opened.caller_verifier.take());
         for (listener, socket) in sockets.roles {
             let routes = match listener {
                 Listener::OpenMatch => take(&mut opened.open_match).merge(common_routes().into()),
-                Listener::Internal => {
+                Listener::ServiceApi => {
                     let audited = services.audited_service_routes();
                     let routes = guard.audit_services(audited, take(&mut opened.service_api));
                     let routes = credentials.guard(routes);
                     routes.merge(descriptions(services)).merge(common_routes()).into()
                 }
-                Listener::Gateway => take(&mut opened.gateway).into(),
+                Listener::Gateway => take(&mut opened.gateway),
                 Listener::Admin => continue,
             };
             let site = match listener {
@@ -117,10 +126,10 @@ impl Start {
     }
 }
 
-/// Opens all services in their order, and puts together what they add to the process.
-async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
-    let (mut all, mut when_all_are_open) = (Opened::default(), Vec::new());
-    let mut vouches: Option<&'static str> = None;
+/// Opens all services in order, and collects their parts.
+async fn open_services(context: &mut Context) -> Result<ServiceParts, OpenError> {
+    let (mut all, mut after_all_open) = (ServiceParts::default(), Vec::new());
+    let mut verifier_of: Option<&'static str> = None;
     for service in context.services.iter() {
         context.opening = service.name();
         let opened = service.open(context).await?;
@@ -128,22 +137,22 @@ async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
         all.gateway = all.gateway.merge(opened.gateway);
         all.gateway_site = opened.gateway_site.or(all.gateway_site);
         all.open_match = all.open_match.merge(opened.open_match);
-        if opened.vouch.is_some() {
-            if let Some(first) = vouches.replace(service.name()) {
-                return Err(OpenError::provided_twice::<dyn Vouch>(first, service.name()));
+        if opened.caller_verifier.is_some() {
+            if let Some(first) = verifier_of.replace(service.name()) {
+                return Err(OpenError::provided_twice::<dyn CallerVerifier>(first, service.name()));
             }
-            all.vouch = opened.vouch;
+            all.caller_verifier = opened.caller_verifier;
         }
         all.loops.extend(opened.loops);
-        when_all_are_open.extend(opened.when_all_are_open);
+        after_all_open.extend(opened.after_all_open);
     }
-    for step in when_all_are_open {
+    for step in after_all_open {
         step.await?;
     }
     Ok(all)
 }
 
-/// Health, readiness and metrics, and what there is on the admin listener.
+/// Returns the routes for health, readiness and metrics, and the index of the admin API.
 fn probes(config: &operators::Config, readiness: Readiness, metrics: Metrics) -> Vec<OperatorRoute> {
     let mut index = json!({ "endpoints": ["/healthz", "/readyz", "/metrics"] });
     if let Some(file) = &config.token_file {
@@ -156,7 +165,7 @@ fn probes(config: &operators::Config, readiness: Readiness, metrics: Metrics) ->
     health.chain([OperatorRoute::probe(path, config.metrics, handler)]).collect()
 }
 
-/// The descriptions of the service API and of the events, for everybody.
+/// Returns the routes that serve the descriptions of the service API and of the events. They need no token.
 fn descriptions(services: Services) -> Router {
     Router::new()
         .route("/internal/v1/openapi.json", get(async move || Json(openapi::document(services))))

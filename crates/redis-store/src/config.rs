@@ -10,7 +10,7 @@ use url::Url;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub url: RedisUrl,
-    /// How long one command may take, connecting included.
+    /// How long one command may take, including connecting.
     pub timeout: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Section for Config {
 /// `memory:` or `redis://…` (`rediss://…` with TLS).
 pub type RedisUrl = StoreUrl<Redis>;
 
-/// The server that this store can be.
+/// The kind of server for this store.
 #[derive(Debug)]
 pub enum Redis {}
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_redis_does_not_understand_is_refused_before_anything_starts() {
+    fn invalid_url_is_rejected_with_the_configuration() {
         let parse = |text: &str| RedisUrl::parse(&Value::Text(text.to_owned()));
         assert!(parse("redis://:secret@localhost:6379/3").is_ok());
         assert!(parse("redis://localhost/three").is_err());

@@ -1,4 +1,4 @@
-//! Opening the store.
+//! Opens the store and its connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use redis::{IntoConnectionInfo, Msg};
 
 use crate::{Config, Error, HashTags, KeySpace, Trial};
 
-/// The open store. Clones share its connection.
+/// The open store. Cheap to clone; clones share its connection.
 #[derive(Clone, Debug)]
 pub enum RedisStore {
     Memory,
@@ -20,7 +20,7 @@ pub enum RedisStore {
 /// A connection to Redis.
 #[derive(Clone)]
 pub struct Redis {
-    /// One multiplexed connection, which is faster than a pool: what waits together is sent together.
+    /// One multiplexed connection. It is faster than a pool, because concurrent commands are sent together.
     pub connection: ConnectionManager,
     client: Arc<redis::Client>,
     timeout: Duration,
@@ -28,7 +28,7 @@ pub struct Redis {
 }
 
 impl RedisStore {
-    /// Opens the store and makes sure that it answers.
+    /// Opens the store and pings it.
     pub async fn open(config: &Config) -> Result<Self, Error> {
         match config.url.server() {
             Some(url) => Ok(Self::Redis(Redis::open(url.as_str(), config.timeout).await?)),
@@ -36,7 +36,7 @@ impl RedisStore {
         }
     }
 
-    /// Fails with [`Error::Unfit`] on a server that loses keys, is a cluster, or does not run one of the scripts.
+    /// Fails with [`Error::Unfit`] on a server that evicts keys, is a cluster, or rejects one of the scripts.
     pub async fn require_fit(&self, trials: &[Trial]) -> Result<(), Error> {
         match self {
             Self::Memory => Ok(()),
@@ -44,7 +44,7 @@ impl RedisStore {
         }
     }
 
-    /// Whether the store answers.
+    /// Checks whether the store answers.
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
             Self::Memory => Ok(()),
@@ -54,7 +54,7 @@ impl RedisStore {
 }
 
 impl Redis {
-    /// Opens a connection and makes sure that it answers.
+    /// Opens a connection and pings the server.
     pub async fn open(url: &str, timeout: Duration) -> Result<Self, Error> {
         let info = url.into_connection_info()?;
         let protocol = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
@@ -62,11 +62,11 @@ impl Redis {
         let settings = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(timeout))
             .set_response_timeout(Some(timeout))
-            // The caller decides what is tried again; the next command connects anew.
+            // The caller decides what to retry. The next command reconnects.
             .set_number_of_retries(0);
         within(timeout, async {
             let connection = ConnectionManager::new_with_config(client.clone(), settings).await?;
-            // The one place that chooses. They go on when the client speaks Redis Cluster; until then keys keep their names.
+            // Off until the client supports Redis Cluster, so that keys keep their names.
             let hash_tags = HashTags::Off;
             let redis = Self { connection, client: Arc::new(client), timeout, hash_tags };
             redis.ping().await?;
@@ -75,19 +75,19 @@ impl Redis {
         .await
     }
 
-    /// Chooses whether keys carry hash tags.
+    /// Sets whether keys have hash tags.
     #[must_use]
     pub fn with_hash_tags(mut self, hash_tags: HashTags) -> Self {
         self.hash_tags = hash_tags;
         self
     }
 
-    /// Opens the key space of a service on this server.
+    /// Returns the key space of a service on this server.
     pub fn key_space(&self, service: &str, prefix: &str) -> KeySpace {
         KeySpace::new(service, prefix, self.hash_tags)
     }
 
-    /// Whether it answers.
+    /// Checks whether the server answers.
     pub async fn ping(&self) -> Result<(), Error> {
         Ok(redis::cmd("PING").query_async(&mut self.connection.clone()).await?)
     }
@@ -107,22 +107,22 @@ impl Redis {
         Ok(pipe.query_async(&mut self.connection.clone()).await?)
     }
 
-    /// What is published on these channels from now on. The stream ends when its connection, which is its own, is lost;
-    /// `quiet` is how long nothing may arrive before the connection is asked whether it still lives.
+    /// Subscribes to channels on a new connection. Returns the stream of their messages, which ends when the connection is lost. The
+    /// connection is pinged after it was silent for `ping_after`.
     pub async fn subscribe(
         &self,
         channels: &[String],
-        quiet: Duration,
+        ping_after: Duration,
     ) -> Result<impl Stream<Item = Msg> + Send + use<>, Error> {
-        let (mut subscribed, messages) = self.listen(quiet).await?;
+        let (mut subscribed, messages) = self.listen(ping_after).await?;
         subscribed.add(channels).await?;
         Ok(messages)
     }
 
-    /// The same for channels that are chosen while it runs: none at first.
+    /// Opens a connection for subscriptions, without channels at first. See [`subscribe`](Self::subscribe).
     pub async fn listen(
         &self,
-        quiet: Duration,
+        ping_after: Duration,
     ) -> Result<(Channels, impl Stream<Item = Msg> + Send + use<>), Error> {
         let timeout = self.timeout;
         let pubsub = within(timeout, async { Ok(self.client.get_async_pubsub().await?) }).await?;
@@ -131,9 +131,9 @@ impl Redis {
         let messages =
             futures::stream::unfold((sink, messages), move |(mut sink, mut messages)| async move {
                 loop {
-                    match tokio::time::timeout(quiet, messages.next()).await {
+                    match tokio::time::timeout(ping_after, messages.next()).await {
                         Ok(message) => return Some((message?, (sink, messages))),
-                        // A connection that is half open never ends by itself.
+                        // A half-open connection never ends by itself.
                         Err(_) => match tokio::time::timeout(timeout, sink.ping::<redis::Value>()).await {
                             Ok(Ok(_)) => {}
                             _ => return None,
@@ -145,7 +145,7 @@ impl Redis {
     }
 }
 
-/// Which channels are listened to.
+/// The channels of a subscription.
 #[derive(Clone, Debug)]
 pub struct Channels {
     sink: PubSubSink,
@@ -153,7 +153,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Listens to more. What is published on them after this has returned is heard.
+    /// Subscribes to more channels. Every message that is published on them after this returns is received.
     pub async fn add(&mut self, channels: &[String]) -> Result<(), Error> {
         let Self { sink, timeout } = self;
         within(*timeout, async { Ok(sink.subscribe(channels).await?) }).await
@@ -165,9 +165,9 @@ impl Channels {
     }
 }
 
-async fn within<T>(timeout: Duration, opening: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let opened = tokio::time::timeout(timeout, opening).await;
-    opened.unwrap_or_else(|_| Err(Error::silent()))
+async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let result = tokio::time::timeout(timeout, work).await;
+    result.unwrap_or_else(|_| Err(Error::silent()))
 }
 
 impl fmt::Debug for Redis {

@@ -1,28 +1,29 @@
-//! Whether the server's settings keep what we promise.
+//! Checks the server's settings for `playhouse doctor`.
 
 use std::collections::HashMap;
 
 use base::finding::{Finding, version};
 use base::{Clock, Timestamp};
 
-use crate::fit::{self, RefusedScript};
+use crate::fit::{self, RejectedScript};
 use crate::{Config, Error, Redis, RedisStore, Trial};
 
-/// The oldest Redis whose commands and scripts are enough.
-const OLDEST: (u32, u32) = (6, 2);
+/// The oldest Redis version that has all commands we use.
+const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// Looks at the store and its settings, and runs every script once on scratch keys.
+/// Checks the store and its settings, and runs every script once on scratch keys.
 pub async fn examine(config: &Config, trials: &[Trial], clock: &Clock) -> Vec<Finding> {
-    match look(config, trials, clock).await {
+    match check(config, trials, clock).await {
         Ok(findings) => findings,
         Err(error) => {
-            let advice = "start Redis, or correct hot.url; `memory:` needs no server and serves one process";
+            let advice =
+                "start Redis, or correct redis.url; `memory:` needs no server and serves one process";
             vec![Finding::failure(base::error::chain(&error), advice)]
         }
     }
 }
 
-async fn look(config: &Config, trials: &[Trial], clock: &Clock) -> Result<Vec<Finding>, Error> {
+async fn check(config: &Config, trials: &[Trial], clock: &Clock) -> Result<Vec<Finding>, Error> {
     let RedisStore::Redis(redis) = RedisStore::open(config).await? else {
         return Ok(vec![Finding::good("in process; serves this process only")]);
     };
@@ -30,47 +31,47 @@ async fn look(config: &Config, trials: &[Trial], clock: &Clock) -> Result<Vec<Fi
     let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut redis.connection.clone()).await?;
     let now = Timestamp::from_millis(seconds * 1000 + micros / 1000);
     let info = fit::parse(&text);
-    let mut findings = judge(&info);
-    // A cluster refuses scripts for a reason that is named already.
+    let mut findings = check_settings(&info);
+    // A cluster rejects scripts, and its finding already says why.
     if info.get("cluster_enabled") != Some(&"1") {
-        findings.push(judge_scripts(&redis, trials).await?);
+        findings.push(check_scripts(&redis, trials).await?);
     }
     findings.push(Finding::clock(now.distance(clock.now())));
     Ok(findings)
 }
 
-async fn judge_scripts(redis: &Redis, trials: &[Trial]) -> Result<Finding, Error> {
+async fn check_scripts(redis: &Redis, trials: &[Trial]) -> Result<Finding, Error> {
     Ok(match redis.try_scripts(trials).await? {
-        None => Finding::good(format!("runs our {} scripts", trials.len())),
-        Some(RefusedScript { name, said }) => Finding::failure(
-            format!("does not run the script {name}: {said}"),
-            "let the user of hot.url run scripts and their commands on any key, or use Redis 6.2 or newer, or Valkey",
+        None => Finding::good(format!("runs all {} scripts", trials.len())),
+        Some(RejectedScript { name, message }) => Finding::failure(
+            format!("rejects the script {name}: {message}"),
+            "allow the user of redis.url to run scripts and their commands on any key; or use Redis 6.2 or newer, or Valkey",
         ),
     })
 }
 
-fn judge(info: &HashMap<&str, &str>) -> Vec<Finding> {
+fn check_settings(info: &HashMap<&str, &str>) -> Vec<Finding> {
     let get = |name| info.get(name).copied().unwrap_or_default();
     let (program, number) = match get("valkey_version") {
         "" => ("Redis", get("redis_version")),
         valkey => ("Valkey", valkey),
     };
-    let keeps = get("aof_enabled") == "1";
+    let is_durable = get("aof_enabled") == "1";
     let mut findings = vec![
-        Finding::when(
-            program == "Valkey" || version(number) >= OLDEST,
+        Finding::check(
+            program == "Valkey" || version(number) >= MIN_VERSION,
             format!("{program} {number}"),
             || Finding::failure(format!("Redis {number} is too old"), "use Redis 6.2 or newer, or Valkey"),
         ),
-        Finding::when(get("role") == "master", "is a primary", || {
-            Finding::failure("is a replica: nothing can be written", "point hot.url at the primary")
+        Finding::check(get("role") == "master", "is a primary", || {
+            Finding::failure("is a replica: nothing can be written", "point redis.url at the primary")
         }),
     ];
-    findings.extend(fit::judge(info));
-    findings.push(Finding::when(keeps, "keeps its data over a restart (appendonly)", || {
+    findings.extend(fit::check_settings(info));
+    findings.push(Finding::check(is_durable, "keeps its data across a restart (appendonly)", || {
         Finding::warning(
-            "forgets recent data when it restarts (appendonly no)",
-            "set appendonly yes, or accept that waiting players ask again after a restart of Redis",
+            "loses recent data when it restarts (appendonly no)",
+            "set appendonly yes, or accept that waiting players must queue again after a restart of Redis",
         )
     }));
     findings
@@ -91,7 +92,7 @@ mod tests {
             ("aof_enabled", "1"),
         ]);
         info.extend(changed.iter().copied());
-        judge(&info).into_iter().map(|finding| finding.verdict).collect()
+        check_settings(&info).into_iter().map(|finding| finding.verdict).collect()
     }
 
     #[test]

@@ -1,28 +1,28 @@
-//! What can go wrong with the store of short-lived state.
+//! Errors of the store of short-lived state.
 
 use base::Code;
 use base::error::Coded;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// What can go wrong, by what can be done about it.
+/// Why a command failed. The variants differ in what the caller can do.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The store is away, or still loading its data. Try again later.
+    /// The store is unreachable or still loading its data. Retry later.
     #[error("Redis cannot be reached")]
     Unreachable(#[source] RedisError),
-    /// The store does not let us in.
-    #[error("Redis refuses the connection: check the user and the password in hot.url")]
+    /// The store rejects our credentials.
+    #[error("Redis refuses the connection: check the user and the password in redis.url")]
     Refused(#[source] RedisError),
-    /// The server answers and cannot do what is asked of it.
+    /// The server answers but is not suitable.
     #[error("{0}")]
     Unfit(String),
-    /// A mistake of ours.
+    /// The command itself is wrong.
     #[error("the command failed")]
     Command(#[source] RedisError),
 }
 
 impl Error {
-    /// Returns the error of a server that did not answer in time.
+    /// Creates the error of a server that did not answer in time.
     pub fn silent() -> Self {
         Self::Unreachable((ErrorKind::Io, "no answer in time").into())
     }
@@ -39,7 +39,7 @@ impl Coded for Error {
 
 impl From<RedisError> for Error {
     fn from(error: RedisError) -> Self {
-        const PASSING: [ServerErrorKind; 5] = [
+        const TRANSIENT: [ServerErrorKind; 5] = [
             ServerErrorKind::BusyLoading,
             ServerErrorKind::TryAgain,
             ServerErrorKind::ClusterDown,
@@ -48,7 +48,7 @@ impl From<RedisError> for Error {
         ];
         match error.kind() {
             ErrorKind::AuthenticationFailed => Self::Refused(error),
-            ErrorKind::Server(kind) if PASSING.contains(&kind) => Self::Unreachable(error),
+            ErrorKind::Server(kind) if TRANSIENT.contains(&kind) => Self::Unreachable(error),
             _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Self::Refused(error),
             ErrorKind::Io => Self::Unreachable(error),
             _ if error.is_timeout() || error.is_connection_dropped() => Self::Unreachable(error),

@@ -1,4 +1,4 @@
-//! Whether a server that answers like Redis does what services rely on.
+//! Checks whether a server is suitable: it evicts no keys, is not a cluster, and runs all scripts.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,41 +8,42 @@ use redis::{RedisError, Value};
 
 use crate::{Error, Key, Redis, Script};
 
-/// Begins the names of scratch keys.
+/// The start of the names of scratch keys.
 const SCRATCH: &str = "playhouse-trial:";
 
-/// A call of a script on scratch keys, which shows whether a server runs it.
+/// A trial call of a script on scratch keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     pub script: &'static Script,
     /// The service and the file: `matchmaking/create.lua`.
     pub name: &'static str,
-    /// The names of scratch keys, as `KEYS`. The trials of a service share them, so one can work on what another has written.
+    /// The names of scratch keys, passed as `KEYS`. The trials of a service share them, so one trial can use what another has written.
     /// An empty name is the stem of all of them.
     pub keys: &'static [&'static str],
     pub args: &'static [&'static str],
 }
 
 impl Redis {
-    /// Fails with [`Error::Unfit`] on a server that loses keys, is a cluster, or does not run one of the scripts.
+    /// Fails with [`Error::Unfit`] on a server that evicts keys, is a cluster, or rejects one of the scripts.
     pub async fn require_fit(&self, trials: &[Trial]) -> Result<(), Error> {
         match self.info().await {
             Ok(info) => {
-                let refused =
-                    judge(&parse(&info)).into_iter().find(|finding| finding.verdict == Verdict::Failure);
-                if let Some(Finding { what, advice, .. }) = refused {
+                let failure = check_settings(&parse(&info))
+                    .into_iter()
+                    .find(|finding| finding.verdict == Verdict::Failure);
+                if let Some(Finding { what, advice, .. }) = failure {
                     return Err(Error::Unfit(format!("it {what}; {}", advice.unwrap_or_default())));
                 }
             }
             Err(Error::Refused(error)) => {
-                tracing::warn!(%error, "the settings of Redis cannot be seen; evictions and cluster mode are not checked");
+                tracing::warn!(%error, "cannot read the settings of Redis; evictions and cluster mode are not checked");
             }
             Err(error) => return Err(error),
         }
         match self.try_scripts(trials).await? {
             None => Ok(()),
-            Some(RefusedScript { name, said }) => {
-                Err(Error::Unfit(format!("it does not run the script {name}: {said}")))
+            Some(RejectedScript { name, message }) => {
+                Err(Error::Unfit(format!("it rejects the script {name}: {message}")))
             }
         }
     }
@@ -51,16 +52,16 @@ impl Redis {
         Ok(redis::cmd("INFO").query_async(&mut self.connection.clone()).await?)
     }
 
-    /// Runs every script once on scratch keys, which are removed afterwards. Returns the first that the server does not run. Fails if
-    /// the server is away.
-    pub(crate) async fn try_scripts(&self, trials: &[Trial]) -> Result<Option<RefusedScript>, Error> {
+    /// Runs every script once on scratch keys, which are removed afterwards. Returns the first script that the server rejects. Fails if
+    /// the server is unreachable.
+    pub(crate) async fn try_scripts(&self, trials: &[Trial]) -> Result<Option<RejectedScript>, Error> {
         let prefix = format!("{SCRATCH}{}:", Uuid::now_v7());
-        // Behind a hash tag where there are some: all are in one slot.
+        // With hash tags, all scratch keys are in one slot.
         let space = self.key_space("trial", &prefix);
         let mut used = BTreeSet::new();
-        let mut refused = None;
+        let mut rejected = None;
         for Trial { script, name, keys, args } in trials {
-            // Services do not share names with each other.
+            // Scratch keys of different services are separate.
             let service = name.split('/').next().unwrap_or_default();
             let key = |key: &&str| match *key {
                 "" => space.stem(&format!("{service}:")),
@@ -71,10 +72,10 @@ impl Redis {
             let mut call = script.call(&keys);
             call.arg(*args);
             if let Err(error) = call.run::<Value>(self.connection.clone()).await {
-                let said = words(&error);
+                let message = server_message(&error);
                 match Error::from(error) {
-                    away @ Error::Unreachable(_) => return Err(away),
-                    _ => refused = Some(RefusedScript { name, said }),
+                    unreachable @ Error::Unreachable(_) => return Err(unreachable),
+                    _ => rejected = Some(RejectedScript { name, message }),
                 }
                 break;
             }
@@ -82,56 +83,56 @@ impl Redis {
         if !used.is_empty() {
             let () = redis::cmd("DEL").arg(used).query_async(&mut self.connection.clone()).await.or_else(
                 |error| {
-                    // Who may run no script may perhaps not delete either; nothing was written then.
-                    if refused.is_some() { Ok(()) } else { Err(error) }
+                    // A user without the right to run scripts may also lack the right to delete. Then nothing was written.
+                    if rejected.is_some() { Ok(()) } else { Err(error) }
                 },
             )?;
         }
-        Ok(refused)
+        Ok(rejected)
     }
 }
 
-/// A script that a server does not run.
+/// A script that a server rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RefusedScript {
+pub(crate) struct RejectedScript {
     pub(crate) name: &'static str,
-    /// The server's words.
-    pub(crate) said: String,
+    /// The server's error message.
+    pub(crate) message: String,
 }
 
-fn words(error: &RedisError) -> String {
+fn server_message(error: &RedisError) -> String {
     [error.code(), error.detail()].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Reads the answer to `INFO`.
+/// Parses the reply to `INFO`.
 pub(crate) fn parse(info: &str) -> HashMap<&str, &str> {
     info.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
 }
 
-/// Judges what makes a server lose keys or refuse ours. Each finding can be read behind "it".
-pub(crate) fn judge(info: &HashMap<&str, &str>) -> Vec<Finding> {
+/// Checks the settings that make a server lose or reject keys. Each finding reads as the rest of a sentence that starts with "it".
+pub(crate) fn check_settings(info: &HashMap<&str, &str>) -> Vec<Finding> {
     let get = |name| info.get(name).copied().unwrap_or_default();
     let policy = get("maxmemory_policy");
     let eviction = match (get("maxmemory"), policy) {
-        (_, "noeviction") => Finding::good("evicts nothing"),
+        (_, "noeviction") => Finding::good("evicts no keys"),
         ("" | "0", "") => Finding::warning(
-            "does not say whether it evicts keys (no maxmemory_policy in INFO)",
-            "see to it that it evicts nothing: an evicted key is a lost ticket or session",
+            "does not report whether it evicts keys (no maxmemory_policy in INFO)",
+            "make sure that it evicts no keys: an evicted key is a lost ticket or session",
         ),
         ("0", _) => Finding::warning(
             format!("would evict keys if maxmemory were set (maxmemory-policy {policy})"),
             "set maxmemory-policy noeviction: an evicted key is a lost ticket or session",
         ),
-        // Sessions and tickets expire, so the policies that evict only what expires lose them too.
+        // Sessions and tickets expire, so policies that evict only expiring keys lose them too.
         _ => Finding::failure(
             format!("evicts keys when memory is short (maxmemory-policy {policy})"),
             "set maxmemory-policy noeviction: an evicted key is a lost ticket or session",
         ),
     };
-    let cluster = Finding::when(get("cluster_enabled") != "1", "is no cluster", || {
+    let cluster = Finding::check(get("cluster_enabled") != "1", "is not a cluster", || {
         Finding::failure(
-            "is a Redis Cluster (cluster_enabled:1), which this version does not speak",
-            "use a server with `cluster-enabled no`; a replica with Sentinel or a managed primary gives fail-over",
+            "is a Redis Cluster (cluster_enabled:1), which is not supported",
+            "use a server with `cluster-enabled no`; use Sentinel or a managed primary for failover",
         )
     });
     vec![eviction, cluster]

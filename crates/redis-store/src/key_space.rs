@@ -10,8 +10,8 @@ use redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 pub enum HashTags {
     /// A key is the configured prefix and a name.
     Off,
-    /// A hash tag with the service and its prefix comes first. A Redis Cluster hashes only the tag, so all keys of the
-    /// service are in one slot and one script can reach them.
+    /// A key starts with a hash tag of the service and its prefix. A Redis Cluster hashes only the tag, so all keys of the service are in
+    /// one slot and one script can access them.
     On,
 }
 
@@ -22,11 +22,11 @@ pub struct KeySpace {
 }
 
 impl KeySpace {
-    /// Opens the key space of a service. The name of the service is part of hash tags only.
+    /// Creates the key space of a service. The name of the service appears only in hash tags.
     pub fn new(service: &str, prefix: &str, tags: HashTags) -> Self {
         let base = match tags {
             HashTags::Off => prefix.into(),
-            // The service comes first: Redis ignores a tag that is empty, and a prefix may be.
+            // Starts with the service, because Redis ignores an empty tag and the prefix may be empty.
             HashTags::On => format!("{{{service}:{prefix}}}").into(),
         };
         Self { base }
@@ -41,24 +41,24 @@ impl KeySpace {
         Key([&self.base, kind, id].concat())
     }
 
-    /// Builds a key that another program puts its own prefix before. The hash tag still counts: Redis finds it anywhere.
+    /// Builds a key that starts with the prefix of another program. The hash tag still applies: Redis finds it anywhere.
     pub fn key_behind(&self, foreign: &str, name: &str) -> Key {
         Key([foreign, &self.base, name].concat())
     }
 
-    /// Builds the stem of keys whose ids a script learns only while it runs. The script declares the stem as one of its
-    /// `KEYS` and appends ids to it, so such keys are in the same slot as the declared ones wherever hash tags are on.
+    /// Builds the stem of keys whose ids a script learns only while it runs. The script declares the stem as one of its `KEYS` and appends
+    /// ids to it. With hash tags, such keys are in the same slot as the declared ones.
     pub fn stem(&self, kind: &str) -> Key {
         self.key(kind)
     }
 
-    /// Builds the name of a channel. Channels have no slot: every node of a cluster hears them.
+    /// Builds the name of a channel. Channels have no slot: every node of a cluster receives their messages.
     pub fn channel(&self, name: &str) -> String {
         [&self.base, name].concat()
     }
 }
 
-/// The name of a key. Only a [`KeySpace`] makes one.
+/// The name of a key. Only a [`KeySpace`] creates one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key(String);
 
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_tagged_space_has_the_same_tag() {
-        // What Redis Cluster hashes: the text between the first brace and the next closing one, unless it is empty.
+        // Redis Cluster hashes the text between the first brace and the next closing one, unless it is empty.
         let tag = |key: Key| {
             let (_, rest) = key.as_str().split_once('{').unwrap();
             rest.split_once('}').unwrap().0.to_owned()
@@ -115,7 +115,7 @@ mod tests {
             assert!(!tags[0].is_empty(), "{prefix}");
             assert!(tags.iter().all(|tag| *tag == tags[0]), "{tags:?}");
             let other = KeySpace::new("limits", prefix, HashTags::On);
-            assert_ne!(tag(other.key("a")), tags[0], "services are spread over slots");
+            assert_ne!(tag(other.key("a")), tags[0], "services have different slots");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The connection to Redis, its configuration and its health.
 //!
-//! Services keep short-lived state there: sessions, tickets, rate limits. With the URL `memory:` they keep it in process instead, and one process
-//! is all there is. What is stored belongs to the services; this crate opens the connection, watches it and judges the server's settings.
-//! It is also the one way to name keys ([`KeySpace`]) and to declare and run Lua scripts ([`script!`]).
+//! Services keep short-lived state in Redis: sessions, tickets, rate limits. With the URL `memory:` they keep it in the process, which
+//! must then be the only one. The services own the stored data. This crate opens the connection, monitors it and checks the server's
+//! settings. All keys are named by [`KeySpace`], and all Lua scripts are declared by [`script!`].
 //!
-//! Failure modes: a server that does not answer is [`Error::Unreachable`]. The connection comes back by itself. A command in flight
-//! when it was lost fails, and may or may not have been executed.
+//! # Failure modes
+//! While the server does not answer, commands fail with [`Error::Unreachable`]. The connection is restored automatically. A command in
+//! flight when the connection is lost fails, and may or may not have been executed.
 
 mod config;
 mod connect;

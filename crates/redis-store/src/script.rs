@@ -1,4 +1,4 @@
-//! Lua scripts: how they are declared and run.
+//! Declares and runs Lua scripts.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,9 +8,9 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, ToRedis
 
 use crate::Key;
 
-/// Declares a [`Script`] from `.lua` files, which are joined in this order. Paths are relative to the calling file.
+/// Declares a [`Script`] from `.lua` files, which are concatenated in this order. Paths are relative to the calling file.
 ///
-/// Each file begins with a comment that says what it does, its `KEYS`, its `ARGV` and its reply.
+/// Each file starts with a comment that describes its effect, its `KEYS`, its `ARGV` and its reply.
 #[macro_export]
 macro_rules! script {
     ($($path:literal),+ $(,)?) => {
@@ -18,22 +18,22 @@ macro_rules! script {
     };
 }
 
-/// A Lua script, which Redis runs as one atomic step. It is a static, declared by [`script!`](crate::script).
+/// A Lua script, which Redis runs atomically. Declared as a static by [`script!`](crate::script).
 ///
-/// Every key that it touches is declared with the call, so that a cluster can find the node. If the script learns ids
-/// only while it runs, it declares their [stem](crate::KeySpace::stem).
+/// A call declares every key that the script touches, so that a cluster can find the node. If the script learns ids only while it runs,
+/// the call declares their [stem](crate::KeySpace::stem).
 pub struct Script {
     parts: &'static [&'static str],
     script: OnceLock<redis::Script>,
 }
 
 impl Script {
-    /// Prefer [`script!`](crate::script), which reads the parts from files.
+    /// Creates a script from its parts. Prefer [`script!`](crate::script), which reads them from files.
     pub const fn new(parts: &'static [&'static str]) -> Self {
         Self { parts, script: OnceLock::new() }
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub fn text(&self) -> String {
         self.parts.concat()
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for Script {
     }
 }
 
-/// A call of a script. It is built as one command: a list of a thousand keys or arguments is one buffer.
+/// A call of a script. It is built as one command, so a list of a thousand keys or arguments is one buffer.
 #[derive(Debug)]
 pub struct Call {
     script: &'static Script,
@@ -64,7 +64,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Adds an argument, or each one of a list.
+    /// Adds an argument, or each item of a list.
     pub fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Self {
         self.command.arg(arg);
         self
@@ -73,7 +73,7 @@ impl Call {
     /// Ends a chain of arguments.
     pub fn end(&mut self) {}
 
-    /// Runs the script by its hash in one round trip. A server that does not know it gets it first, in two more.
+    /// Runs the script by its hash in one round trip. Loading it into a server that does not know it takes two more.
     pub async fn run<T: FromRedisValue>(&self, mut connection: ConnectionManager) -> Result<T, RedisError> {
         match self.command.query_async(&mut connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {

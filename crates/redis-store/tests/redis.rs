@@ -1,6 +1,6 @@
 //! The store of short-lived state on a real Redis.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use base::error::Coded;
 use base::finding::{Finding, Verdict};
 use config::{Setting, Value};
 use redis_store::{Config, Error, RedisStore, RedisUrl, Script, Trial};
-use testkit::{Proxy, Redis, eventually, need};
+use testkit::{FaultProxy, Redis, eventually, need};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -33,34 +33,34 @@ fn failures(findings: &[Finding]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_comes_back_by_itself_after_the_server_was_killed() {
+async fn store_reconnects_after_the_server_was_killed() {
     let mut redis = need!(Redis::private().await);
     let redis_store = RedisStore::open(&config(&redis.url())).await.unwrap();
     redis.kill().await.unwrap();
-    let error = eventually("the loss is noticed", PATIENCE, async || redis_store.ping().await.err()).await;
-    assert!(matches!(error, Error::Unreachable(_)) && error.is_passing(), "{error:?}");
+    let error = eventually("the outage is noticed", PATIENCE, async || redis_store.ping().await.err()).await;
+    assert!(matches!(error, Error::Unreachable(_)) && error.is_transient(), "{error:?}");
     redis.start_again().await.unwrap();
     eventually("the store answers again", PATIENCE, || answers(&redis_store)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_is_noticed_and_got_over() {
+async fn store_reconnects_after_a_silent_network() {
     let redis = need!(Redis::private().await);
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let redis_store = RedisStore::open(&config(&proxy.url(&redis.url()))).await.unwrap();
     proxy.half_open().await;
     let started = std::time::Instant::now();
     let error = redis_store.ping().await.unwrap_err();
-    assert!(error.is_passing(), "{error:?}");
+    assert!(error.is_transient(), "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     proxy.pass().await;
     eventually("the store answers again", PATIENCE, || answers(&redis_store)).await;
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_from_an_absence() {
+async fn rejected_credentials_are_distinguished_from_an_unreachable_server() {
     let redis = need!(Redis::private().await);
-    let mut admin = redis.keyspace().connect().await;
+    let mut admin = redis.namespace().connect().await;
     let lock = redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("right").to_owned();
     lock.query_async::<()>(&mut admin).await.unwrap();
     let port = redis.addr().port();
@@ -70,16 +70,16 @@ async fn a_refusal_is_told_from_an_absence() {
     assert!(open(":right@", port).await.is_ok());
     for wrong in ["", ":wrong@"] {
         let error = open(wrong, port).await.unwrap_err();
-        assert!(matches!(error, Error::Refused(_)) && !error.is_passing(), "{error:?}");
+        assert!(matches!(error, Error::Refused(_)) && !error.is_transient(), "{error:?}");
     }
     let absent = open("", 1).await.unwrap_err();
     assert!(matches!(absent, Error::Unreachable(_)), "{absent:?}");
 }
 
 #[tokio::test]
-async fn the_doctor_finds_what_endangers_data() {
-    let sound = need!(Redis::builder().durable().start().await);
-    let findings = redis_store::examine(&config(&sound.url()), &[], &Clock::system()).await;
+async fn doctor_finds_settings_that_lose_data() {
+    let durable = need!(Redis::builder().durable().start().await);
+    let findings = redis_store::examine(&config(&durable.url()), &[], &Clock::system()).await;
     assert!(findings.iter().all(|finding| finding.verdict == Verdict::Good), "{findings:#?}");
 
     let evicting =
@@ -87,7 +87,7 @@ async fn the_doctor_finds_what_endangers_data() {
     let evicting = need!(evicting.start().await);
     let findings = redis_store::examine(&config(&evicting.url()), &[], &Clock::system()).await;
     assert_eq!(failures(&findings), ["evicts keys when memory is short (maxmemory-policy allkeys-lru)"]);
-    assert!(findings.iter().any(|finding| finding.what.contains("forgets recent data")), "{findings:#?}");
+    assert!(findings.iter().any(|finding| finding.what.contains("loses recent data")), "{findings:#?}");
 
     let findings = redis_store::examine(&config("redis://127.0.0.1:1"), &[], &Clock::system()).await;
     assert_eq!(failures(&findings).len(), 1, "{findings:#?}");
@@ -99,27 +99,27 @@ static GOOD: Script = Script::new(&["return redis.call('SET', KEYS[1], ARGV[1])"
 static BAD: Script = Script::new(&["return redis.call('NOSUCHCOMMAND', KEYS[1])"]);
 
 #[tokio::test]
-async fn script_that_the_server_does_not_run_is_named_with_the_servers_words() {
+async fn rejected_script_is_reported_with_the_servers_message() {
     let redis = need!(Redis::private().await);
     let store = RedisStore::open(&config(&redis.url())).await.unwrap();
     let good = Trial { script: &GOOD, name: "test/good.lua", keys: &["a"], args: &["1"] };
     let bad = Trial { script: &BAD, name: "test/bad.lua", keys: &["b"], args: &[] };
     store.require_fit(&[good]).await.unwrap();
-    let refused = store.require_fit(&[good, bad]).await.unwrap_err();
-    assert!(matches!(refused, Error::Unfit(_)) && !refused.is_passing(), "{refused:?}");
-    let said = refused.to_string();
-    assert!(said.contains("does not run the script test/bad.lua") && said.contains("Unknown"), "{said}");
-    let mut connection = redis.keyspace().connect().await;
+    let rejected = store.require_fit(&[good, bad]).await.unwrap_err();
+    assert!(matches!(rejected, Error::Unfit(_)) && !rejected.is_transient(), "{rejected:?}");
+    let message = rejected.to_string();
+    assert!(message.contains("rejects the script test/bad.lua") && message.contains("Unknown"), "{message}");
+    let mut connection = redis.namespace().connect().await;
     let left: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test]
-async fn server_that_is_away_during_a_trial_is_tried_again() {
+async fn unreachable_server_during_a_trial_is_transient() {
     let mut redis = need!(Redis::private().await);
     let store = RedisStore::open(&config(&redis.url())).await.unwrap();
     redis.kill().await.unwrap();
     let good = Trial { script: &GOOD, name: "test/good.lua", keys: &["a"], args: &["1"] };
-    let away = store.require_fit(&[good]).await.unwrap_err();
-    assert!(away.is_passing(), "{away:?}");
+    let error = store.require_fit(&[good]).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
 }

@@ -1,4 +1,4 @@
-//! What arrives together is done together.
+//! Processes items in batches.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -8,11 +8,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-/// Does things in batches: while as many batches as may be are under way, the next one gathers. Nothing waits for company.
+/// Processes items in batches. An item starts at once if a lane is free. Items that arrive while all lanes are busy form the next
+/// batch.
+///
+/// Cheap to clone; clones share state.
 pub struct Batcher<I, O>(Arc<Inner<I, O>>);
 
 struct Inner<I, O> {
-    /// How many batches may be under way.
+    /// How many batches may be in flight.
     lanes: usize,
     max: usize,
     work: Box<dyn Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync>,
@@ -21,54 +24,54 @@ struct Inner<I, O> {
 
 struct State<I, O> {
     waiting: Vec<(I, oneshot::Sender<O>)>,
-    under_way: usize,
+    in_flight: usize,
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// Batches of at most `max` items, as many at once as there are lanes. `work` returns one result for each item, in their order.
+    /// Creates a batcher of at most `lanes` concurrent batches of at most `max` items. `work` returns one result per item, in order.
     pub fn new<F>(lanes: usize, max: usize, work: impl Fn(Vec<I>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Vec<O>> + Send + 'static,
     {
         let work = Box::new(move |items| work(items).boxed());
-        let state = Mutex::new(State { waiting: Vec::new(), under_way: 0 });
+        let state = Mutex::new(State { waiting: Vec::new(), in_flight: 0 });
         Self(Arc::new(Inner { lanes, max, work, state }))
     }
 
-    /// Does one thing, in whichever batch comes next. It is done even if the caller goes away. Nothing comes back when the work
-    /// panicked.
+    /// Processes one item in the next batch and returns its result. The item is processed even if the caller is cancelled. Returns
+    /// none if the work panicked.
     pub async fn run(&self, item: I) -> Option<O> {
         let (sender, receiver) = oneshot::channel();
         let is_free = {
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.waiting.push((item, sender));
-            let is_free = state.under_way < self.0.lanes;
-            state.under_way += usize::from(is_free);
+            let is_free = state.in_flight < self.0.lanes;
+            state.in_flight += usize::from(is_free);
             is_free
         };
         if is_free {
-            tokio::spawn(self.clone().work_off());
+            tokio::spawn(self.clone().run_batches());
         }
         receiver.await.ok()
     }
 
-    /// Ends when nothing waits any more.
-    async fn work_off(self) {
+    /// Runs batches until no item is waiting.
+    async fn run_batches(self) {
         loop {
             let batch: Vec<_> = {
                 let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
                 let size = state.waiting.len().min(self.0.max);
                 if size == 0 {
-                    state.under_way -= 1;
+                    state.in_flight -= 1;
                     return;
                 }
                 state.waiting.drain(..size).collect()
             };
             let (items, senders): (Vec<I>, Vec<_>) = batch.into_iter().unzip();
-            // A panic is the affair of its batch; the log has it.
+            // A panic fails its own batch only. The panic hook has logged it.
             let work = AssertUnwindSafe(async { (self.0.work)(items).await }).catch_unwind();
             for (sender, result) in senders.into_iter().zip(work.await.unwrap_or_default()) {
-                // Who has gone away does not want to know.
+                // The caller may have been cancelled.
                 let _ = sender.send(result);
             }
         }
@@ -92,32 +95,32 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn everybody_gets_the_answer_to_their_own_question() {
+    async fn each_caller_gets_the_result_of_its_own_item() {
         let batcher =
             Batcher::new(3, 7, async |items: Vec<u32>| items.into_iter().map(|item| item * 2).collect());
-        let asked = (0..1000).map(|item| {
+        let results = (0..1000).map(|item| {
             let batcher = batcher.clone();
             tokio::spawn(async move { (item, batcher.run(item).await.unwrap()) })
         });
-        for answer in futures::future::join_all(asked).await {
-            let (item, answer) = answer.unwrap();
-            assert_eq!(answer, item * 2);
+        for result in futures::future::join_all(results).await {
+            let (item, result) = result.unwrap();
+            assert_eq!(result, item * 2);
         }
     }
 
     #[tokio::test]
-    async fn a_panic_is_the_affair_of_its_batch() {
+    async fn panic_fails_its_own_batch_only() {
         let batcher = Batcher::new(1, 1, async |items: Vec<u32>| {
-            assert_ne!(items[0], 1, "as intended");
+            assert_ne!(items[0], 1, "the injected panic");
             items
         });
-        let asked = futures::future::join_all((0..3).map(|item| batcher.run(item))).await;
-        assert_eq!(asked, [Some(0), None, Some(2)]);
+        let results = futures::future::join_all((0..3).map(|item| batcher.run(item))).await;
+        assert_eq!(results, [Some(0), None, Some(2)]);
         assert_eq!(batcher.run(3).await, Some(3));
     }
 
     #[tokio::test]
-    async fn what_arrives_while_a_batch_is_under_way_makes_the_next_one() {
+    async fn items_that_arrive_during_a_batch_form_the_next_one() {
         let sizes = Arc::new(Mutex::new(Vec::new()));
         let seen = sizes.clone();
         let batcher = Batcher::new(1, 100, move |items: Vec<()>| {
@@ -127,8 +130,8 @@ mod tests {
                 items
             }
         });
-        let asked: Vec<_> = (0..51).map(|_| batcher.run(())).collect();
-        futures::future::join_all(asked).await;
+        let results: Vec<_> = (0..51).map(|_| batcher.run(())).collect();
+        futures::future::join_all(results).await;
         let sizes = sizes.lock().unwrap();
         assert_eq!(sizes.iter().sum::<usize>(), 51);
         assert!(sizes.len() <= 3, "{sizes:?}");

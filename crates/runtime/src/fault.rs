@@ -1,7 +1,7 @@
-//! Panics, and places at which a test can have the process killed.
+//! Panic messages, and fault points at which a test can kill the process.
 //!
-//! `TESTKIT_FAULT=outbox.claimed` kills it, as `kill -9` does, the first time it gets there; `outbox.claimed@7` the seventh
-//! time. Only in builds with debug assertions: a release has no such places.
+//! `TESTKIT_FAULT=outbox.claimed` kills the process, as `kill -9` does, the first time it reaches the point `outbox.claimed`;
+//! `outbox.claimed@7` the seventh time. Release builds have no fault points: they need debug assertions.
 
 use std::any::Any;
 
@@ -9,10 +9,10 @@ use std::any::Any;
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no text").to_owned()
+    text.unwrap_or("no message").to_owned()
 }
 
-/// Kills the process if a test has asked for it here.
+/// Kills the process if `TESTKIT_FAULT` names this point.
 #[inline]
 pub fn point(name: &str) {
     #[cfg(debug_assertions)]
@@ -30,7 +30,7 @@ mod armed {
 
     struct Fault {
         name: String,
-        /// How often it is still passed.
+        /// How often the point is passed before the process is killed.
         left: AtomicU32,
     }
 
@@ -45,7 +45,7 @@ mod armed {
         let Some(fault) = FAULT.as_ref().filter(|fault| fault.name == name) else { return };
         let passed = |left: u32| left.checked_sub(1);
         if fault.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, passed).is_err() {
-            // Nothing comes after this.
+            // Does not return.
             let _ = raise(Signal::SIGKILL);
         }
     }

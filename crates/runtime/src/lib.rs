@@ -1,7 +1,7 @@
-//! How a process lives: start, readiness, supervision, drain; telemetry.
+//! The lifecycle of a process (start, readiness, supervision, drain), and its telemetry.
 //!
 //! A [`Process`] is a list of parts in stages. Stages start in order and stop in reverse. Nothing here knows a store or a
-//! service: whoever wires a program together hands its parts to the process.
+//! service: the program that wires them together adds its parts to the process.
 
 pub mod batch;
 pub mod fault;

@@ -1,4 +1,4 @@
-//! Start in order, tell what is ready, keep loops alive, stop in reverse.
+//! Starts parts in order, reports readiness, restarts loops that fail, and stops in reverse order.
 
 mod process;
 mod readiness;
@@ -20,9 +20,9 @@ pub use supervise::LoopError;
 pub struct Config {
     /// How long each store may take to become reachable at start.
     pub start_timeout: Duration,
-    /// How long to keep serving after readiness says no, so that load balancers notice.
+    /// How long to keep serving after `/readyz` reports not ready, so that load balancers notice.
     pub drain_delay: Duration,
-    /// How long stopping may take in all, the delay included.
+    /// How long stopping may take in total, including the delay.
     pub grace: Duration,
     pub restart: base::Backoff,
 }
@@ -36,7 +36,7 @@ impl Section for Config {
             restart: base::Backoff::new(reader.get("restart_backoff_min"), reader.get("restart_backoff_max")),
         };
         reader.check(&["drain_delay", "grace"], config.drain_delay < config.grace, || {
-            "drain_delay must be shorter than grace, or nothing is left for finishing requests".to_owned()
+            "drain_delay must be shorter than grace, or no time is left to finish requests".to_owned()
         });
         reader.check(
             &["restart_backoff_min", "restart_backoff_max"],
@@ -47,7 +47,7 @@ impl Section for Config {
     }
 }
 
-/// Tells a part that it should finish. Clones hear the same.
+/// The request to a part to finish. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Drain(CancellationToken);
 
@@ -60,7 +60,7 @@ impl Drain {
         self.0.cancel();
     }
 
-    /// One that can be requested by itself, and is when this one is.
+    /// Returns a drain that is requested together with this one, or on its own.
     pub fn child(&self) -> Self {
         Self(self.0.child_token())
     }
@@ -69,18 +69,18 @@ impl Drain {
         self.0.is_cancelled()
     }
 
-    /// Completes when the part should finish.
+    /// Waits until the part should finish.
     pub async fn requested(&self) {
         self.0.cancelled().await;
     }
 
-    /// Completes when the part should have finished for so long.
+    /// Waits until `duration` after the part was requested to finish.
     pub async fn requested_since(&self, duration: Duration) {
         self.requested().await;
         tokio::time::sleep(duration).await;
     }
 
-    /// Waits for `duration`, or less when the part should finish. Says whether to go on.
+    /// Sleeps for `duration`, or until the part should finish. Returns whether to continue.
     pub async fn sleep(&self, duration: Duration) -> bool {
         tokio::time::timeout(duration, self.requested()).await.is_err()
     }

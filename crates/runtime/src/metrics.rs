@@ -14,12 +14,12 @@ use prometheus_client::registry::{Registry, Unit};
 /// The content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics of the process. Clones are the same registry.
+/// The metrics registry of the process. Cheap to clone; clones share the registry.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Mutex<Registry>>);
 
 impl Metrics {
-    /// A registry with the metrics that every process has.
+    /// Creates a registry with the metrics that every process has.
     pub fn new(version: &str) -> Self {
         let metrics = Self(Arc::new(Mutex::new(Registry::default())));
         metrics.register(|registry| {
@@ -35,12 +35,12 @@ impl Metrics {
         declare(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Everything in the OpenMetrics text format.
+    /// Encodes all metrics in the OpenMetrics text format.
     pub fn encode(&self) -> String {
         let mut text = String::new();
         let registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &registry) {
-            tracing::error!(%error, "a metric cannot be encoded");
+            tracing::error!(%error, "cannot encode the metrics");
         }
         text
     }
@@ -94,7 +94,7 @@ impl LifecycleMetrics {
             );
             registry.register(
                 "playhouse_role_degraded",
-                "1 while the role lacks something because the part is away",
+                "1 while the role is degraded because the part is unreachable",
                 this.role_degraded.clone(),
             );
             registry.register(
@@ -104,7 +104,7 @@ impl LifecycleMetrics {
             );
             registry.register(
                 "playhouse_loop_restarts",
-                "How often the background loop failed and was started again",
+                "How often the background loop failed and was restarted",
                 this.loop_restarts.clone(),
             );
         });
@@ -112,7 +112,7 @@ impl LifecycleMetrics {
     }
 }
 
-/// What the kernel says of this process, under the names that dashboards expect. Absent where there is no `/proc`.
+/// Process metrics from `/proc`, under the names that dashboards expect. Absent on systems without `/proc`.
 #[derive(Debug)]
 struct ProcessCollector;
 
@@ -158,7 +158,7 @@ fn cpu_seconds() -> Option<f64> {
     // The kernel counts in hundredths of a second on every architecture that Linux supports.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in parentheses and may hold anything.
+    // The second field is the program's name in parentheses, which may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
     Some(ticks / TICKS_PER_SECOND)

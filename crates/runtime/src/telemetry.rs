@@ -1,4 +1,4 @@
-//! Logs, traces and metrics that leave the process.
+//! Logs, traces and the export of metrics.
 
 mod openmetrics;
 mod otlp;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::id::ProcessId;
-use config::{Choice, Reader, Rejected, Secret, Section, Setting, Value};
+use config::{Choice, InvalidValue, Reader, Secret, Section, Setting, Value};
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, Targets};
@@ -24,11 +24,11 @@ use self::outage::Outages;
 pub use otlp::MetricsPush;
 pub use trace::TraceContext;
 
-/// Libraries whose own chatter is rarely wanted, and whose spans would be exported by exporting them.
+/// Libraries whose logs are rarely useful. The exporter uses some of them, so exporting their spans would create new spans.
 const QUIET: [&str; 8] =
     ["async_nats", "h2", "hyper", "hyper_util", "opentelemetry", "reqwest", "sqlx", "tower"];
 
-/// Settings of the telemetry.
+/// Settings of telemetry.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub log: LogFilter,
@@ -46,14 +46,14 @@ pub struct OtlpConfig {
     pub sample: f64,
 }
 
-/// What is logged: a level, or `target=level` pairs.
+/// Selects what is logged: a level, or `target=level` pairs.
 #[derive(Clone, Debug)]
 pub struct LogFilter(String, Targets);
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people on a terminal, JSON otherwise.
+    /// Human-readable on a terminal, JSON otherwise.
     Auto,
     Human,
     Json,
@@ -69,9 +69,9 @@ impl Setting for LogFilter {
         "a level (error, warn, info, debug, trace), or pairs such as \"info,db=debug\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?;
-        // The parser takes any single word for a part of the program, and so `inof` would switch everything off.
+        // The parser of `Targets` takes any single word for a target, so that `inof` would switch off all logs.
         let is_level = |word: &str| matches!(word, "error" | "warn" | "info" | "debug" | "trace");
         let mut targets = Targets::new().with_default(LevelFilter::INFO);
         for word in text.split(',').map(str::trim) {
@@ -80,7 +80,7 @@ impl Setting for LogFilter {
             let level = LevelFilter::from_str(level)
                 .ok()
                 .filter(|_| is_level(level))
-                .ok_or_else(Rejected::default)?;
+                .ok_or_else(InvalidValue::default)?;
             targets = match target {
                 Some(target) => targets.with_target(target, level),
                 None => targets.with_default(level),
@@ -114,15 +114,14 @@ impl Section for Config {
     }
 }
 
-/// Whether traces leave the process.
-static TRACED: AtomicBool = AtomicBool::new(false);
+static IS_TRACED: AtomicBool = AtomicBool::new(false);
 
-/// Whether traces leave the process: if not, what is called by the ten thousand need not describe each call.
+/// Returns whether traces are exported. Hot paths do not create spans if not.
 pub fn is_traced() -> bool {
-    TRACED.load(Ordering::Relaxed)
+    IS_TRACED.load(Ordering::Relaxed)
 }
 
-/// Telemetry that is switched on. Ends with [`stop`](Self::stop).
+/// Running telemetry. Ends with [`stop`](Self::stop).
 #[derive(Debug)]
 pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
@@ -130,8 +129,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Switches on logs to stderr and, where configured, traces by OTLP. To be called once, outside of any async runtime:
-    /// the trace exporter has threads of its own.
+    /// Starts logs to stderr and, if configured, traces over OTLP. Call it once, outside any async runtime: the trace exporter has its
+    /// own threads.
     pub fn start(
         config: &Config,
         process: ProcessId,
@@ -146,43 +145,43 @@ impl Telemetry {
             use opentelemetry::trace::TracerProvider as _;
             tracing_opentelemetry::layer().with_tracer(provider.tracer("playhouse"))
         });
-        let (wanted, outages) = (config.log.1.clone(), Outages::start());
-        // Spans that nobody exports or logs are not even made.
+        let (filter, outages) = (config.log.1.clone(), Outages::start());
+        // Spans that are neither exported nor logged are not created.
         let traced = if trace_layer.is_some() { LevelFilter::INFO } else { LevelFilter::OFF };
-        TRACED.store(trace_layer.is_some(), Ordering::Relaxed);
+        IS_TRACED.store(trace_layer.is_some(), Ordering::Relaxed);
         tracing_subscriber::registry()
             .with(trace_layer.with_filter(traced))
-            .with(log_layer(config.log_format).with_filter(wanted.clone().and(outages.clone())))
-            .with(quiet(&wanted))
+            .with(log_layer(config.log_format).with_filter(filter.clone().and(outages.clone())))
+            .with(quiet(&filter))
             .init();
         log_panics();
         Ok(Self { traces, outages })
     }
 
-    /// Sends what is left. Blocks, for a second at most.
+    /// Sends the remaining traces. Blocks for at most a second.
     pub fn stop(self) {
         self.outages.stop();
         if let Some(traces) = self.traces
-            && let Err(error) = traces.shutdown_with_timeout(otlp::FAREWELL)
+            && let Err(error) = traces.shutdown_with_timeout(otlp::FLUSH_TIMEOUT)
         {
             tracing::warn!(cause = %error, "some traces were not sent");
         }
     }
 }
 
-/// Makes a panic one line of the log, like everything else.
+/// Logs panics as one line.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
         let text = crate::fault::panic_text(panic.payload());
-        tracing::error!(place, "panic: {text}");
+        tracing::error!(location, "panic: {text}");
     }));
 }
 
-/// Silences the libraries that were not asked for by name.
-fn quiet(wanted: &Targets) -> Targets {
-    let named = |library: &&str| wanted.iter().any(|(target, _)| target.starts_with(*library));
-    // The SQL driver warns of each connection that an outage breaks. The caller logs what fails because of it.
+/// Silences the libraries that the filter does not name.
+fn quiet(filter: &Targets) -> Targets {
+    let named = |library: &&str| filter.iter().any(|(target, _)| target.starts_with(*library));
+    // The SQL driver warns about each connection that an outage breaks. The caller logs the failed operation.
     let level = |library| if library == "sqlx" { LevelFilter::ERROR } else { LevelFilter::WARN };
     let silenced =
         QUIET.into_iter().filter(|library| !named(library)).map(|library| (library, level(library)));
@@ -213,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_levels_and_nothing_else() {
+    fn log_filter_accepts_levels_only() {
         let parse = |text: &str| LogFilter::parse(&Value::Text(text.to_owned()));
         for good in ["info", "warn,db=debug", "db=trace", "error, runtime::http=debug"] {
             assert!(parse(good).is_ok(), "{good}");
@@ -221,7 +220,7 @@ mod tests {
         for bad in ["", "inof", "verbose", "off", "db", "db=", "db=loud", "info,,warn"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
-        // A part that is named does not silence the others.
+        // A level for one target does not silence the others.
         let LogFilter(_, targets) = parse("db=debug").unwrap();
         assert!(targets.would_enable("playhouse", &tracing::Level::INFO));
         assert!(targets.would_enable("db", &tracing::Level::DEBUG));

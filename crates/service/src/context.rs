@@ -1,4 +1,4 @@
-//! What a service gets to open itself with.
+//! The context in which a service opens.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -7,16 +7,16 @@ use base::Clock;
 use base::id::ProcessId;
 use bus::Bus;
 use db::Db;
-use hierlock::Locks;
+use hierlock::LockManager;
 use live::Live;
 use redis_store::RedisStore;
 use runtime::{Metrics, Readiness};
 use serde_json::Value;
 use url::Url;
 
-use crate::{OpenError, Provided, Reach, Services, Settings};
+use crate::{OpenError, Provided, Services, Settings, StoreConnector};
 
-/// What a service gets to open itself with.
+/// Gives a service everything that it needs to open.
 #[derive(Debug)]
 pub struct Context {
     pub process: ProcessId,
@@ -27,9 +27,9 @@ pub struct Context {
     pub settings: Settings,
     pub metrics: Metrics,
     pub readiness: Readiness,
-    /// Waits for servers that may not be there yet.
-    pub reach: Reach,
-    /// Where the admin listener is.
+    /// Connects to servers that may not be reachable yet.
+    pub connector: StoreConnector,
+    /// The address of the admin listener.
     pub admin: SocketAddr,
     /// The gateway's listener, if this process has one.
     pub gateway: Option<GatewayListener>,
@@ -40,34 +40,33 @@ pub struct Context {
     pub opening: &'static str,
 }
 
-/// The stores of the process, open and migrated, and the live messages that go through Redis. Cheap to clone; clones share
-/// connections.
+/// The open and migrated stores of the process, and the live messages over Redis. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
 pub struct Stores {
     pub db: Db,
-    pub locks: Locks,
+    pub locks: LockManager,
     pub redis_store: RedisStore,
     pub bus: Bus,
-    /// Any service publishes and subscribes here.
+    /// Live messages, which any service may publish and subscribe to.
     pub live: Live,
 }
 
-/// Where the gateway listens, and what it serves there.
+/// The URL of the gateway and the API that it serves.
 #[derive(Clone, Debug)]
 pub struct GatewayListener {
     pub url: Url,
-    /// The OpenAPI document of its routes, those of all services included.
+    /// The OpenAPI document of its routes, including those of all services.
     pub openapi: Value,
 }
 
 impl Context {
-    /// Provides a value to services that are opened later, and to routes that [use](crate::Open) it. Fails the start if a service
-    /// provides a value of this type already.
+    /// Provides a value to services that open later, and to routes that [use](crate::Open) it. Fails if another service already
+    /// provides a value of this type.
     pub fn provide<T: Any + Send + Sync>(&self, value: T) -> Result<(), OpenError> {
         self.provided.put(self.opening, value)
     }
 
-    /// Finds what a service before this one provides. Fails the start if there is none.
+    /// Returns a value that an earlier service provides. Fails if there is none.
     pub fn get<T: Any + Clone>(&self) -> Result<T, OpenError> {
         self.provided.find().ok_or_else(|| OpenError::missing::<T>(self.opening))
     }

@@ -1,4 +1,4 @@
-//! Why the stores or a service cannot be opened.
+//! Errors of opening stores and services.
 
 use std::any::type_name;
 use std::error::Error;
@@ -20,30 +20,30 @@ pub enum OpenError {
     )]
     ProvidedTwice { provided: String, first: &'static str, second: &'static str },
     #[error(
-        "the player routes {first} of {first_service:?} and {second} of {second_service:?} are for the same requests; change one of \
+        "the player routes {first} of {first_service:?} and {second} of {second_service:?} match the same requests; change one of \
          the paths"
     )]
     RouteTwice { first: String, first_service: &'static str, second: String, second_service: &'static str },
 }
 
 impl OpenError {
-    /// For a `service` that needs a `T` which nobody provides.
+    /// Creates the error of a `service` that needs a `T` that no service provides.
     pub(crate) fn missing<T: ?Sized>(service: &'static str) -> Self {
         Self::Missing { service, needed: public_name(type_name::<T>()) }
     }
 
-    /// For a `T` that two services provide.
+    /// Creates the error of a `T` that two services provide.
     pub fn provided_twice<T: ?Sized>(first: &'static str, second: &'static str) -> Self {
         Self::ProvidedTwice { provided: public_name(type_name::<T>()), first, second }
     }
 
-    /// For something that is configured and does not work: `store` is the key or the name of the part.
+    /// Creates the error of a configured dependency that does not work. `store` is the key or the name of the part.
     pub fn unusable(store: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Unusable { store, source: source.into() }
     }
 }
 
-/// The name of a type without the private modules that it is in: `account::Accounts`.
+/// Shortens the name of a type to its crate and its own name: `account::Accounts`.
 fn public_name(type_name: &str) -> String {
     match (type_name.split_once("::"), type_name.rsplit_once("::")) {
         (Some((name, _)), Some((_, last))) if !type_name.contains('<') => format!("{name}::{last}"),

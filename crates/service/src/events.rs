@@ -1,4 +1,4 @@
-//! Server-sent events that a service brings to the gateway.
+//! Server-sent events of services, which the gateway serves.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,25 +11,25 @@ use futures::stream::BoxStream;
 use http_server::Problem;
 use serde::Serialize;
 
-/// The answer of a player route that is a stream. The gateway sends the events as long as the caller is signed in: it counts the stream
-/// against `gateway.max_streams`, sends heartbeats, and asks clients to connect again when the process stops.
+/// The response of a player route that is a stream. The gateway sends the events while the caller is signed in. It counts the stream
+/// against `gateway.max_streams`, sends heartbeats, and asks clients to reconnect when the process stops.
 #[derive(Clone)]
 pub struct PlayerEvents(Arc<Mutex<Option<BoxStream<'static, Bytes>>>>);
 
 impl PlayerEvents {
-    /// Answers these events, each as [`event`] writes it. The end of the stream ends the answer.
+    /// Creates a response of events that are formatted by [`event`]. It ends when the stream ends.
     pub fn new(events: impl futures::Stream<Item = Bytes> + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(Some(events.boxed()))))
     }
 
-    /// Takes the events out of an answer. Returns none for any other answer.
+    /// Takes the events out of a response. Returns none for any other response.
     pub fn take(response: &mut Response) -> Option<BoxStream<'static, Bytes>> {
         let Self(events) = response.extensions_mut().remove()?;
         events.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Carries the events to the gateway. Nobody else serves them.
+/// Carries the events to the gateway, the only server that can send them.
 impl IntoResponse for PlayerEvents {
     fn into_response(self) -> Response {
         let mut response = Problem::new(Code::Internal).into_response();
@@ -44,9 +44,9 @@ impl fmt::Debug for PlayerEvents {
     }
 }
 
-/// Writes an event. A client that connects again sends the last `id` that it received.
+/// Formats an event. A client that reconnects sends the last `id` that it received.
 pub fn event(id: Option<i64>, name: &str, data: &impl Serialize) -> Bytes {
-    // Our data is plain values.
+    // Serialising plain values cannot fail.
     let data = serde_json::to_string(data).unwrap_or_default();
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     Bytes::from(format!("{id}event: {name}\ndata: {data}\n\n"))

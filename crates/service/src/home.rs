@@ -1,4 +1,4 @@
-//! Parts of what a player sees first, `/v1/home`.
+//! Parts of `/v1/home`, the first request of a game client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use serde_json::Value;
 
 use crate::{Provided, SignedInPlayer};
 
-/// A part of `/v1/home` that a service brings. The gateway reads it beside the others, within `gateway.part_timeout`.
+/// A service's part of `/v1/home`. The gateway reads all parts concurrently, each within `gateway.part_timeout`.
 #[derive(Clone)]
 pub struct HomePart {
-    /// The name of its member in the answer.
+    /// The name of its member in the response.
     pub name: &'static str,
     /// The name of its schema among those of [`Service::gateway_api`](crate::Service::gateway_api).
     pub schema: &'static str,
-    read: Arc<dyn Fn(Provided, SignedInPlayer) -> Reading + Send + Sync>,
+    read: Arc<dyn Fn(Provided, SignedInPlayer) -> PartFuture + Send + Sync>,
 }
 
-type Reading = BoxFuture<'static, Result<Value, Problem>>;
+type PartFuture = BoxFuture<'static, Result<Value, Problem>>;
 
 impl HomePart {
-    /// Makes a part of the function that reads it.
+    /// Creates a part from the function that reads it.
     pub fn new<Read>(
         name: &'static str,
         schema: &'static str,
@@ -35,8 +35,8 @@ impl HomePart {
         Self { name, schema, read: Arc::new(move |provided, player| read(provided, player).boxed()) }
     }
 
-    /// Reads the part of a player.
-    pub fn read(&self, provided: Provided, player: SignedInPlayer) -> Reading {
+    /// Reads the part for a player.
+    pub fn read(&self, provided: Provided, player: SignedInPlayer) -> PartFuture {
         (self.read)(provided, player)
     }
 }

@@ -1,29 +1,32 @@
-//! How a service becomes part of the program.
+//! The interface between a service and the program.
 //!
-//! A service crate implements [`Service`] in its `wiring.rs`, and the program has one list of them. Everything that a program does
-//! with its services, it does by walking that list: reading and checking settings, migrations, rights, API documents, `doctor`,
-//! operator routes, opening, background loops, listeners.
+//! A service crate implements [`Service`] in its `wiring.rs`, and the program has one list of services. The program iterates over
+//! that list for everything: settings, migrations, rights, API documents, `doctor`, operator routes, opening, background loops and
+//! listeners.
 //!
 //! # Invariants
-//! - **A service is opened in the order of the list**, and uses only what services before it [provide](Context::provide).
-//! - **Operator routes exist before the stores are open.** They answer 503 until the service provides what they [use](Open).
-//! - **A service knows no other service's settings.** It reads its own, and finds them again by their type.
+//! - **Services open in the order of the list**, and a service uses only values that earlier services [provide](Context::provide).
+//! - **Operator routes exist before the stores are open.** They answer 503 until the service provides the value that they [use](Open).
+//! - **A service does not know the settings of other services.** It reads its own and finds them by their type.
 
+mod connector;
 mod context;
 mod error;
 mod events;
 mod home;
+mod job;
 mod listen;
 mod needs;
-mod opened;
 mod operator;
+mod parts;
 mod player;
 mod provided;
-mod reach;
 mod role;
+mod screen;
 mod services;
 mod settings;
-mod standing;
+mod status;
+mod steps;
 
 use base::Clock;
 use base::finding::Finding;
@@ -34,43 +37,46 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
 use redis_store::Trial;
+use screens::{Figure, Step, Subject};
 use utoipa::openapi::OpenApi;
 
+pub use connector::StoreConnector;
 pub use context::{Context, GatewayListener, Stores};
 pub use error::OpenError;
 pub use events::{PlayerEvents, event};
 pub use home::HomePart;
+pub use job::{JobError, JobKind, JobStep, StepReport};
 pub use listen::Listen;
 pub use needs::{Dependency, Need};
-pub use opened::{Loop, Opened, StopOrder};
 pub use operator::{
-    Access, IssuedOperators, Operator, OperatorRoute, OperatorRow, ProbedBy, Proof, TokenHolder,
-    VouchForOperators,
+    Access, AdminApi, Credential, IssuerOperators, Operator, OperatorRoute, OperatorRow, OperatorVerifier,
+    ProbeAccess, Proof, TokenHolder,
 };
-pub use player::{Class, PlayerRoute, RouteMethod, Row, SignedInPlayer, SignedInUser, Who};
+pub use parts::{Loop, ServiceParts, StopOrder};
+pub use player::{AllowedCallers, PlayerRoute, RateClass, RouteMethod, Row, SignedInPlayer, SignedInUser};
 pub use provided::{Open, Provided};
-pub use reach::Reach;
 pub use role::{Role, Roles};
+pub use screen::{Menu, Screen, ScreenRequest};
 pub use services::Services;
-pub use settings::{Settings, StoreConfigs, StreamConfig};
-pub use standing::{Lease, Standing, StandingError};
+pub use settings::{ConsoleConfig, ServiceApiConfig, Settings, StoreConfigs, StreamConfig};
+pub use status::{Lease, ServiceStatus, StatusError};
 
-/// A service of the program. All methods but [`open`](Self::open) only declare: no store is open when they are called.
+/// A service of the program. No store is open when its methods are called, except [`open`](Self::open) and [`status`](Self::status).
 pub trait Service: Sync {
-    /// The name of its crate.
+    /// Returns the name of its crate.
     fn name(&self) -> &'static str;
 
-    /// Its tables.
+    /// Returns the migrations of its tables.
     fn migrations(&self) -> Option<Migrations> {
         None
     }
 
-    /// What callers of the service API may be allowed to do, beside [`Right::READ`] and [`Right::OPERATOR`].
+    /// Returns the rights that callers of the service API can have in addition to [`Right::READ`] and [`Right::OPERATOR`].
     fn rights(&self) -> &'static [Right] {
         &[]
     }
 
-    /// The events that it publishes.
+    /// Returns the events that it publishes.
     fn events(&self) -> Vec<EventKind> {
         Vec::new()
     }
@@ -85,68 +91,93 @@ pub trait Service: Sync {
         None
     }
 
-    /// Its routes for players. The gateway serves them behind its guard.
+    /// Returns its routes for players. The gateway serves them behind its guard.
     fn player_routes(&self) -> Vec<PlayerRoute> {
         Vec::new()
     }
 
-    /// Its parts of `/v1/home`.
+    /// Returns its parts of `/v1/home`.
     fn home_parts(&self) -> Vec<HomePart> {
         Vec::new()
     }
 
-    /// Its routes of the admin API. The guard asks who calls, and writes changes into the audit log.
+    /// Returns its routes of the admin API. The guard authenticates the operator and records changes in the audit log.
     fn operator_routes(&self) -> Vec<OperatorRoute> {
         Vec::new()
     }
 
-    /// Its routes of the service API that are an operator's work, done by a service. They are written into the audit log too.
+    /// Returns its screens of the console.
+    fn screens(&self) -> Vec<Screen> {
+        Vec::new()
+    }
+
+    /// Returns the kinds of jobs that it starts.
+    fn jobs(&self) -> Vec<JobKind> {
+        Vec::new()
+    }
+
+    /// Returns the figures of its metrics that the overview of the console charts.
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
+
+    /// Returns the steps that it knows of a subject, in any order, at most `limit`: the newest ones. Reads indexed columns only.
+    fn steps<'a>(
+        &'a self,
+        _provided: &'a Provided,
+        _subject: &'a Subject,
+        _limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    /// Returns its routes of the service API that do the work of an operator. They are recorded in the audit log too.
     fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
         Vec::new()
     }
 
-    /// Its Lua scripts, each with a call on scratch keys. A process does not start on a Redis that refuses one.
+    /// Returns its Lua scripts, each with a trial call on scratch keys. A process does not start if Redis rejects one.
     fn scripts(&self) -> Vec<Trial> {
         Vec::new()
     }
 
-    /// What its part of a role can do while a server is away. What is not declared here goes on as if nothing had happened.
+    /// Returns how its roles depend on servers. A role continues unaffected if a server that is not declared here is unreachable.
     fn needs(&self) -> Vec<Need> {
         Vec::new()
     }
 
-    /// Reads its settings and puts them where [`Settings::get`] finds them.
+    /// Reads its settings and stores them for [`Settings::get`].
     fn read_settings(&self, _reader: &mut Reader<'_>, _settings: &mut Settings) {}
 
-    /// Checks its settings against those of the stores, listeners and roles, once all are read.
+    /// Checks its settings against those of stores, listeners and roles, after all settings are read.
     fn check_settings(&self, _reader: &mut Reader<'_>, _settings: &Settings, _services: Services) {}
 
-    /// Changes its settings for `playhouse dev`, so that there is something to try.
+    /// Changes its settings for `playhouse dev`, so that there is something to try out.
     fn prepare_dev(&self, _settings: &mut Settings) {}
 
-    /// Looks at what it depends on outside of the stores, for `playhouse doctor`. Changes nothing.
+    /// Checks its dependencies other than the stores, for `playhouse doctor`. Changes nothing.
     fn examine<'a>(
         &'a self,
         _settings: &'a Settings,
         _clock: &'a Clock,
-    ) -> LocalBoxFuture<'a, Vec<Examined>> {
+    ) -> LocalBoxFuture<'a, Vec<DependencyCheck>> {
         async { Vec::new() }.boxed_local()
     }
 
-    /// Says what waits for an operator, for `playhouse status`. It asks the shared stores through what it provides itself.
-    fn standing<'a>(&'a self, _provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
-        async { Ok(Standing::default()) }.boxed()
+    /// Reports what needs an operator, for `playhouse status`. Reads the shared stores through the values that it provides itself.
+    fn status<'a>(&'a self, _provided: &'a Provided) -> BoxFuture<'a, Result<ServiceStatus, StatusError>> {
+        async { Ok(ServiceStatus::default()) }.boxed()
     }
 
-    /// Opens it on open stores, and provides what other services and its own routes use.
-    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>>;
+    /// Opens the service on open stores and provides the values that other services and its own routes use.
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>>;
 }
 
-/// What `doctor` has to say of one thing.
+/// The findings of `doctor` about one dependency.
 #[derive(Clone, Debug)]
-pub struct Examined {
+pub struct DependencyCheck {
     pub name: &'static str,
-    /// Where it is.
-    pub place: String,
+    /// The URL or another description of where it is.
+    pub address: String,
     pub findings: Vec<Finding>,
 }

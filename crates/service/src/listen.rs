@@ -1,4 +1,4 @@
-//! Where the listeners of a process are.
+//! Settings of the listeners.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use config::{ByteSize, Reader, Section};
 use http_server::{HostPattern, Limits};
 
-/// Where the listeners are. Port 0 lets the kernel choose.
+/// The addresses and limits of the listeners. With port 0 the kernel chooses a port.
 #[derive(Clone, Debug)]
 pub struct Listen {
     pub gateway: SocketAddr,
-    pub internal: SocketAddr,
+    pub service_api: SocketAddr,
     pub admin: SocketAddr,
     pub open_match: SocketAddr,
-    /// Names by which the listeners are called, beside addresses and names of private networks.
+    /// Host names that the listeners answer to, in addition to IP addresses and names of private networks.
     pub allowed_hosts: Vec<HostPattern>,
-    /// Origins of pages that may change something through the admin API, the service API and Open Match.
+    /// Origins of pages that may send changing requests to the admin API, the service API and Open Match.
     pub allowed_origins: Vec<String>,
     pub limits: Limits,
 }
@@ -24,7 +24,7 @@ impl Section for Listen {
     fn read(reader: &mut Reader<'_>) -> Self {
         let listen = Self {
             gateway: reader.get("gateway"),
-            internal: reader.get("internal"),
+            service_api: reader.get("service_api"),
             admin: reader.get("admin"),
             open_match: reader.get("open_match"),
             allowed_hosts: reader.get("allowed_hosts"),
@@ -33,15 +33,15 @@ impl Section for Listen {
         };
         let all = [
             ("gateway", listen.gateway),
-            ("internal", listen.internal),
+            ("service_api", listen.service_api),
             ("admin", listen.admin),
             ("open_match", listen.open_match),
         ];
         for (at, (later, address)) in all.iter().enumerate() {
-            let twin = all[..at].iter().find(|(_, other)| other == address && address.port() != 0);
-            if let Some((earlier, _)) = twin {
+            let duplicate = all[..at].iter().find(|(_, other)| other == address && address.port() != 0);
+            if let Some((earlier, _)) = duplicate {
                 reader.check(&[later, earlier], false, || {
-                    format!("{later} and {earlier} are the same address")
+                    format!("{later} and {earlier} have the same address")
                 });
             }
         }
@@ -49,7 +49,7 @@ impl Section for Listen {
     }
 }
 
-/// What clients may ask of every listener.
+/// Reads the limits that apply to every listener.
 fn limits(reader: &mut Reader<'_>) -> Limits {
     let ByteSize(max_head) = reader.get_within("max_head", ByteSize(8 << 10)..=ByteSize(1 << 20));
     Limits {

@@ -1,7 +1,7 @@
-//! What roles can do while a server is away.
+//! How roles depend on servers.
 //!
-//! Every service declares its share ([`Service::needs`](crate::Service::needs)), role by role. `/readyz`, metrics and the table in
-//! docs/operations.md all come from these declarations.
+//! Every service declares its dependencies per role ([`Service::needs`](crate::Service::needs)). `/readyz`, metrics and the table in
+//! docs/reference/readiness.md are derived from these declarations.
 
 use runtime::lifecycle::{Impact, PartNeed, RoleNeeds};
 
@@ -13,16 +13,16 @@ pub enum Dependency {
     Sql,
     Redis,
     Nats,
-    /// The issuer does not answer. Its keys are known.
+    /// The issuer, after its keys were fetched.
     Issuer,
-    /// The issuer has not answered since the process started, so its keys are not known.
+    /// The keys of the issuer, if it has not answered since the process started.
     IssuerKeys,
 }
 
 impl Dependency {
     pub const ALL: [Self; 5] = [Self::Sql, Self::Redis, Self::Nats, Self::Issuer, Self::IssuerKeys];
 
-    /// The part of `/readyz` that reports it.
+    /// Returns the part of `/readyz` that reports it.
     pub const fn part(self) -> &'static str {
         match self {
             Self::Sql => "db",
@@ -34,13 +34,13 @@ impl Dependency {
     }
 }
 
-/// What a service lacks in processes with a role while a server is away.
+/// How a role is affected while a server is unreachable.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     pub role: Role,
     pub dependency: Dependency,
     pub impact: Impact,
-    /// What is missing, and what still works: a sentence.
+    /// A sentence: what is missing, and what still works.
     pub effect: &'static str,
 }
 
@@ -50,18 +50,18 @@ impl Need {
         Self { role, dependency, impact: Impact::NotReady, effect }
     }
 
-    /// Declares that the role goes on, and something is missing or late.
+    /// Declares that the role continues, but something is missing or late.
     pub const fn degrades(role: Role, dependency: Dependency, effect: &'static str) -> Self {
         Self { role, dependency, impact: Impact::Degraded, effect }
     }
 }
 
 impl Services {
-    /// Puts together what all services declare for a role: the worst impact, and all effects.
+    /// Combines the declarations of all services for a role: the worst impact and all effects.
     pub fn needs(self, role: Role) -> Vec<PartNeed> {
         let declared: Vec<Need> =
             self.iter().flat_map(Service::needs).filter(|need| need.role == role).collect();
-        let of = |dependency: Dependency| {
+        let combine = |dependency: Dependency| {
             let own: Vec<Need> =
                 declared.iter().filter(|need| need.dependency == dependency).copied().collect();
             PartNeed {
@@ -70,20 +70,20 @@ impl Services {
                 effect: own.iter().map(|need| need.effect).collect::<Vec<_>>().join(" "),
             }
         };
-        Dependency::ALL.into_iter().map(of).collect()
+        Dependency::ALL.into_iter().map(combine).collect()
     }
 
-    /// The same for several roles, as readiness takes it.
+    /// Returns the needs of several roles, in the form that readiness expects.
     pub fn role_needs(
         self,
         roles: impl IntoIterator<Item = Role>,
         takes_requests: impl Fn(Role) -> bool,
     ) -> Vec<RoleNeeds> {
-        let of = |role| RoleNeeds {
+        let role_needs = |role| RoleNeeds {
             role: config::Choice::word(role),
             takes_requests: takes_requests(role),
             needs: self.needs(role),
         };
-        roles.into_iter().map(of).collect()
+        roles.into_iter().map(role_needs).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Routes of the gateway, and who calls them.
+//! Routes of the gateway and their callers.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use http_server::Problem;
 
 use crate::Provided;
 
-/// A route of the gateway: what it is, who may call it, and which limits it falls under.
+/// A route of the gateway: its method and path, its allowed callers, and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub method: RouteMethod,
     pub path: &'static str,
-    pub who: Who,
-    pub class: Class,
-    /// The largest body in bytes, where `gateway.max_body` is too much. Routes that only read have no body.
+    pub callers: AllowedCallers,
+    pub class: RateClass,
+    /// The largest body in bytes, if less than `gateway.max_body`. Routes that only read have no body.
     pub max_body: Option<usize>,
-    /// How much longer than `gateway.request_timeout` a request may take, because it waits for something to happen.
-    pub waits: Duration,
+    /// How much longer than `gateway.request_timeout` a request may take. For long polls.
+    pub extra_timeout: Duration,
 }
 
-/// The method of a route. Everything that depends on the method follows from here: CSRF protection, limits of bodies, CORS.
+/// The method of a route. CSRF protection, body limits and CORS depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteMethod {
     Get,
@@ -37,29 +37,29 @@ pub enum RouteMethod {
     Delete,
 }
 
-/// Who may call a route.
+/// The callers that a route allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum AllowedCallers {
     Anyone,
-    /// Every signed-in caller, services included.
+    /// Every signed-in caller, including services.
     SignedIn,
     Player,
 }
 
-/// Which rate limit a route falls under.
+/// The rate limit that applies to a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// The limit of its address alone.
+pub enum RateClass {
+    /// Only the limit per client address.
     Page,
     SignIn,
     Read,
     Write,
     Stream,
-    /// None at all: the issuer must not be kept from ending sessions.
+    /// No limit: the issuer must always be able to end sessions.
     Issuer,
 }
 
-/// A route that a service brings to the gateway. The gateway's guard enforces the row before the handler runs.
+/// A service's route of the gateway. The gateway's guard enforces the row before the handler runs.
 #[derive(Clone)]
 pub struct PlayerRoute {
     pub row: Row,
@@ -67,8 +67,8 @@ pub struct PlayerRoute {
 }
 
 impl PlayerRoute {
-    /// Makes a route of a handler. It extracts what it uses with [`Open`](crate::Open), its caller with [`SignedInUser`], and a JSON
-    /// body with [`http_server::Body`], which keeps the limits of the row.
+    /// Creates a route. The handler extracts what it uses with [`Open`](crate::Open), its caller with [`SignedInUser`], and a JSON
+    /// body with [`http_server::JsonBody`], which enforces the limits of the row.
     pub fn new<H, T>(row: Row, handler: H) -> Self
     where
         H: Handler<T, Provided>,
@@ -79,50 +79,55 @@ impl PlayerRoute {
 }
 
 impl Row {
-    pub const fn get(path: &'static str, who: Who, class: Class) -> Self {
-        Self::new(RouteMethod::Get, path, who, class)
+    pub const fn get(path: &'static str, callers: AllowedCallers, class: RateClass) -> Self {
+        Self::new(RouteMethod::Get, path, callers, class)
     }
 
-    pub const fn post(path: &'static str, who: Who, class: Class) -> Self {
-        Self::new(RouteMethod::Post, path, who, class)
+    pub const fn post(path: &'static str, callers: AllowedCallers, class: RateClass) -> Self {
+        Self::new(RouteMethod::Post, path, callers, class)
     }
 
-    pub const fn put(path: &'static str, who: Who, class: Class) -> Self {
-        Self::new(RouteMethod::Put, path, who, class)
+    pub const fn put(path: &'static str, callers: AllowedCallers, class: RateClass) -> Self {
+        Self::new(RouteMethod::Put, path, callers, class)
     }
 
-    pub const fn patch(path: &'static str, who: Who, class: Class) -> Self {
-        Self::new(RouteMethod::Patch, path, who, class)
+    pub const fn patch(path: &'static str, callers: AllowedCallers, class: RateClass) -> Self {
+        Self::new(RouteMethod::Patch, path, callers, class)
     }
 
-    pub const fn delete(path: &'static str, who: Who, class: Class) -> Self {
-        Self::new(RouteMethod::Delete, path, who, class)
+    pub const fn delete(path: &'static str, callers: AllowedCallers, class: RateClass) -> Self {
+        Self::new(RouteMethod::Delete, path, callers, class)
     }
 
-    pub const fn new(method: RouteMethod, path: &'static str, who: Who, class: Class) -> Self {
-        Self { method, path, who, class, max_body: None, waits: Duration::ZERO }
+    pub const fn new(
+        method: RouteMethod,
+        path: &'static str,
+        callers: AllowedCallers,
+        class: RateClass,
+    ) -> Self {
+        Self { method, path, callers, class, max_body: None, extra_timeout: Duration::ZERO }
     }
 
-    /// Limits the body to `bytes`, if `gateway.max_body` is more.
+    /// Limits the body to `bytes` if `gateway.max_body` is larger.
     pub const fn with_max_body(self, bytes: usize) -> Self {
         Self { max_body: Some(bytes), ..self }
     }
 
-    /// Lets requests wait for so long, beside `gateway.request_timeout`: for long polls.
-    pub const fn that_waits(self, at_most: Duration) -> Self {
-        Self { waits: at_most, ..self }
+    /// Allows requests this much time in addition to `gateway.request_timeout`. For long polls.
+    pub const fn with_extra_timeout(self, at_most: Duration) -> Self {
+        Self { extra_timeout: at_most, ..self }
     }
 }
 
 impl RouteMethod {
     pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
 
-    /// Whether requests only read (RFC 9110, 9.2.1). They need no protection from forgery, and have no body.
+    /// Returns whether requests only read (RFC 9110, section 9.2.1). They need no CSRF protection and have no body.
     pub const fn is_safe(self) -> bool {
         matches!(self, Self::Get)
     }
 
-    /// The filter that lets this method through. Routes of GET answer HEAD too.
+    /// Returns the filter for this method. GET routes answer HEAD too.
     pub const fn filter(self) -> MethodFilter {
         match self {
             Self::Get => MethodFilter::GET,
@@ -146,7 +151,7 @@ impl From<RouteMethod> for Method {
     }
 }
 
-/// As it is written in a request: `GET`.
+/// Formats the method as in a request: `GET`.
 impl fmt::Display for RouteMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(Method::from(*self).as_str())
@@ -159,7 +164,7 @@ impl fmt::Debug for PlayerRoute {
     }
 }
 
-/// The user who calls a route of the gateway that is not for [anyone](Who::Anyone).
+/// The caller of a gateway route that is not open to [anyone](AllowedCallers::Anyone).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignedInUser(pub Uuid);
 
@@ -171,11 +176,11 @@ impl<S: Sync> FromRequestParts<S> for SignedInUser {
     }
 }
 
-/// What the gateway knows of the player who calls: as old as its cache of users.
+/// The player who calls, as the gateway's cache of users has them. May be as old as that cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedInPlayer {
     pub user: Uuid,
-    /// The oldest first.
+    /// Sorted by age, the oldest first.
     pub accounts: Vec<Uuid>,
     pub roles: Vec<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! What services provide to each other and to their own routes.
+//! The values that services provide to each other and to their own routes.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use http_server::Problem;
 
 use crate::OpenError;
 
-/// What open services provide, each value found by its type. Cheap to clone; clones share the values.
+/// The values of open services, found by their type. Cheap to clone; clones share the values.
 #[derive(Clone, Default)]
 pub struct Provided(Arc<RwLock<Values>>);
 
@@ -25,7 +25,7 @@ struct Value {
 }
 
 impl Provided {
-    /// Adds a value that `provider` provides. Refuses a second one of the same type.
+    /// Adds a value of the service `provider`. Fails if there is already a value of the same type.
     pub fn put<T: Any + Send + Sync>(&self, provider: &'static str, value: T) -> Result<(), OpenError> {
         let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
         match values.entry(TypeId::of::<T>()) {
@@ -37,7 +37,7 @@ impl Provided {
         }
     }
 
-    /// Finds the value of a type.
+    /// Returns the value of a type, if a service provides it.
     pub fn find<T: Any + Clone>(&self) -> Option<T> {
         let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
         values.get(&TypeId::of::<T>())?.value.downcast_ref().cloned()
@@ -50,18 +50,25 @@ impl fmt::Debug for Provided {
     }
 }
 
-/// Extracts what a service [provides](crate::Context::provide). Answers 503 until it does.
+/// Extracts a value that a service [provides](crate::Context::provide). Answers 503 until then.
 ///
-/// Routes that use it can be mounted before the stores are open, as operator routes are.
+/// Routes that use it can be mounted before the stores are open. Operator routes are.
 #[derive(Clone, Copy, Debug)]
 pub struct Open<T>(pub T);
+
+impl<T: Any + Clone + Send + Sync> Open<T> {
+    /// Finds the value. Fails with 503 until a service provides it.
+    pub fn from(provided: &Provided) -> Result<Self, Problem> {
+        let not_yet = || Problem::new(Code::Unavailable).detail("This process is still starting; try again.");
+        provided.find().map(Self).ok_or_else(not_yet)
+    }
+}
 
 impl<T: Any + Clone + Send + Sync> FromRequestParts<Provided> for Open<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(_: &mut Parts, provided: &Provided) -> Result<Self, Problem> {
-        let not_yet = || Problem::new(Code::Unavailable).detail("the stores are not open yet");
-        provided.find().map(Self).ok_or_else(not_yet)
+        Self::from(provided)
     }
 }
 
@@ -79,24 +86,24 @@ mod tests {
     struct Stock(u32);
 
     #[tokio::test]
-    async fn a_route_answers_503_until_its_service_is_open() {
+    async fn route_answers_503_until_its_service_is_open() {
         let provided = Provided::default();
         let show = async |Open(Stock(count)): Open<Stock>| count.to_string();
         let routes: Router = Router::new().route("/stock", get(show)).with_state(provided.clone());
-        let ask = async || {
+        let status = async || {
             let request = Request::get("/stock").body(Body::empty()).unwrap();
             routes.clone().oneshot(request).await.unwrap().status().as_u16()
         };
-        assert_eq!(ask().await, 503);
-        // Something else that is open does not open it.
+        assert_eq!(status().await, 503);
+        // A value of another type does not count.
         provided.put("shop", 1_u32).unwrap();
-        assert_eq!(ask().await, 503);
+        assert_eq!(status().await, 503);
         provided.put("shop", Stock(1)).unwrap();
-        assert_eq!(ask().await, 200);
+        assert_eq!(status().await, 200);
     }
 
     #[test]
-    fn a_second_value_of_a_type_is_refused_with_both_providers() {
+    fn second_value_of_a_type_is_refused_and_both_providers_named() {
         let provided = Provided::default();
         provided.put("shop", Stock(1)).unwrap();
         let refused = provided.put("drops", Stock(2)).unwrap_err();

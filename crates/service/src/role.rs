@@ -1,21 +1,21 @@
 //! The roles of a process.
 
-use config::{Choice, Rejected, Setting, Value};
+use config::{Choice, InvalidValue, Setting, Value};
 
-/// A role of a process. They start in this order.
+/// A role of a process. Roles start in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Players and web pages.
+    /// Serves players and web pages.
     Gateway,
-    /// Other services: purchases, game servers.
+    /// Serves other services: shops, game servers.
     ServiceApi,
-    /// Open Match clients.
+    /// Serves Open Match clients.
     MatchmakingFrontend,
-    /// Makes matches.
+    /// Creates matches.
     MatchmakingEngine,
-    /// Takes events from the outbox to the bus.
+    /// Publishes events from the outbox on the bus.
     OutboxRelay,
-    /// Takes events from the bus to the players.
+    /// Delivers events from the bus to players.
     Notifier,
 }
 
@@ -41,12 +41,12 @@ impl Choice for Role {
     ];
 }
 
-/// A set of roles, in their order and each once. Never empty.
+/// A set of roles in their order. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roles(Vec<Role>);
 
 impl Roles {
-    /// How all roles are written.
+    /// The word for all roles.
     const ALL: &'static str = "all";
 
     pub fn iter(&self) -> impl Iterator<Item = Role> {
@@ -61,7 +61,7 @@ impl Roles {
         self.0 == Role::ALL
     }
 
-    /// As a person writes them.
+    /// Formats the roles as in a configuration, separated by commas.
     pub fn words(&self) -> String {
         self.iter().map(Choice::word).collect::<Vec<_>>().join(",")
     }
@@ -72,7 +72,7 @@ impl Setting for Roles {
         format!("a list of roles: {:?}, or {}", Self::ALL, Role::expected())
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let words: Vec<String> = Setting::parse(value)?;
         let mut roles = Vec::new();
         for word in words {
@@ -83,7 +83,11 @@ impl Setting for Roles {
         }
         roles.sort();
         roles.dedup();
-        if roles.is_empty() { Err(Rejected::because("name at least one")) } else { Ok(Self(roles)) }
+        if roles.is_empty() {
+            Err(InvalidValue::with_reason("name at least one role"))
+        } else {
+            Ok(Self(roles))
+        }
     }
 
     fn show(&self) -> String {
@@ -96,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_a_set_with_an_order() {
+    fn roles_are_parsed_as_an_ordered_set() {
         let parse = |text: &str| Roles::parse(&Value::Word(text.to_owned()));
         assert!(Role::ALL.is_sorted());
         assert!(

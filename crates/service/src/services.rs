@@ -6,10 +6,11 @@ use bus::EventKind;
 use db::Migrations;
 use http_server::Right;
 use redis_store::Trial;
+use screens::Figure;
 
-use crate::{HomePart, OperatorRoute, PlayerRoute, RouteMethod, Service};
+use crate::{HomePart, JobKind, OperatorRoute, PlayerRoute, RouteMethod, Screen, Service};
 
-/// The services of a program, in the order in which they are opened and their tables are made.
+/// The services of a program, in the order in which they are migrated and opened.
 #[derive(Clone, Copy)]
 pub struct Services(pub &'static [&'static dyn Service]);
 
@@ -22,7 +23,7 @@ impl Services {
         self.iter().filter_map(Service::migrations)
     }
 
-    /// All rights of callers of the service API.
+    /// Returns all rights that callers of the service API can have.
     pub fn rights(self) -> Vec<Right> {
         let own = self.iter().flat_map(|service| service.rights().iter().copied());
         [Right::READ].into_iter().chain(own).chain([Right::OPERATOR]).collect()
@@ -46,6 +47,18 @@ impl Services {
 
     pub fn operator_routes(self) -> Vec<OperatorRoute> {
         self.iter().flat_map(Service::operator_routes).collect()
+    }
+
+    pub fn screens(self) -> Vec<Screen> {
+        self.iter().flat_map(Service::screens).collect()
+    }
+
+    pub fn jobs(self) -> Vec<JobKind> {
+        self.iter().flat_map(Service::jobs).collect()
+    }
+
+    pub fn figures(self) -> Vec<Figure> {
+        self.iter().flat_map(Service::figures).collect()
     }
 
     pub fn audited_service_routes(self) -> Vec<(RouteMethod, String)> {

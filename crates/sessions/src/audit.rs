@@ -1,6 +1,6 @@
-//! The audit log: security events as log lines of the target `audit`, and counted.
+//! The audit log: security events as log lines of the target `audit`, and a counter.
 //!
-//! A line has the event, the address and the user, and never a token, a cookie or a code.
+//! A line has the event, the address and the user, but never a token, a cookie or a code.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use account::UserId;
 
 use crate::metrics::Metrics;
 
-/// A security event. The gateway notes its own here too, so that there is one audit log and one counter.
+/// A security event. The gateway records its own events here too, so that there is one audit log and one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityEvent {
     SignedIn,
@@ -66,13 +66,13 @@ impl Audit {
         Self(metrics)
     }
 
-    /// Counts an event that is not logged, because it stands for one that was.
+    /// Counts an event without a log line, because an equal one was logged just before.
     pub fn count(&self, event: SecurityEvent) {
         self.0.security_event(event.word());
     }
 
-    /// Logs and counts an event, with the address and the user as far as they are known.
-    pub fn note(&self, event: SecurityEvent, address: Option<IpAddr>, user: Option<UserId>, why: &str) {
+    /// Logs and counts an event, with the address and the user if they are known.
+    pub fn record(&self, event: SecurityEvent, address: Option<IpAddr>, user: Option<UserId>, why: &str) {
         self.count(event);
         let (address, user) = (address.map(tracing::field::display), user.map(tracing::field::display));
         tracing::info!(target: "audit", event = event.word(), address, user, why, "security event");

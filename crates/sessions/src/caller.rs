@@ -15,11 +15,11 @@ use http_server::{Problem, bearer_token};
 
 use crate::Sessions;
 use crate::error::Error;
-use crate::refresher::Current;
-use crate::store::{Session, SessionId};
+use crate::refresher::CurrentSession;
+use crate::store::{EndCause, Session, SessionId};
 use crate::users::{Identity, KnownUser, roles};
 
-/// How long a caller may take to be authenticated again while their stream is open: nothing is sent meanwhile.
+/// The timeout for authenticating the caller of an open stream again. The stream sends nothing meanwhile.
 const RECHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An authenticated caller. The guard of a route attaches it to the request; handlers extract it.
@@ -47,9 +47,17 @@ pub enum NotAuthenticated {
     NoCredentials,
     /// Its session has ended or never existed.
     NoSession,
-    TokenRefused(oidc::Refused),
-    /// A part that is needed is away, or the caller is banned.
+    TokenRefused(oidc::TokenError),
+    /// A dependency is unavailable, or the caller is banned.
     Problem(Problem),
+}
+
+/// Why the caller of an open stream may not be served any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLost {
+    /// The session has ended, or the user was erased.
+    SignedOut,
+    Banned,
 }
 
 impl Caller {
@@ -78,20 +86,20 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 }
 
 impl Sessions {
-    /// Authenticates a request. An access token counts before a session, because a client sends one on purpose.
+    /// Authenticates a request. An access token takes precedence over a session, because a client sends it on purpose.
     pub async fn caller(&self, headers: &HeaderMap) -> Result<Caller, NotAuthenticated> {
         let Some(flow) = &self.sign_in else {
-            let detail = "Nobody can sign in here: identity.issuer names no issuer.";
+            let detail = "Sign-in is not configured: identity.issuer is \"none:\".";
             return Err(NotAuthenticated::Problem(Problem::new(Code::Unimplemented).detail(detail)));
         };
         let refresher = &flow.refresher;
         if let Some(token) = bearer_token(headers) {
-            let access = match refresher.provider.known(token) {
+            let access = match refresher.provider.cached(token) {
                 Some(access) => access,
                 None => {
                     // Boxed, as it is rare and large.
                     let verified = Box::pin(refresher.provider.verify_access(token)).await;
-                    verified.map_err(NotAuthenticated::of_refused)?
+                    verified.map_err(NotAuthenticated::from_token_error)?
                 }
             };
             let identity = Identity {
@@ -100,77 +108,95 @@ impl Sessions {
                 name: access.name.clone(),
                 roles: roles(&access),
             };
-            let known = self.users.resolve(&identity).await.map_err(NotAuthenticated::of_account)?;
+            let known = self.users.resolve(&identity).await.map_err(NotAuthenticated::from_account_error)?;
             let (identity, proof) = (Arc::new(identity), Proof::Token { expires_at: access.expires_at });
             return Ok(Caller { identity, known, proof });
         }
         let id = self.cookies.session_id(headers).ok_or(NotAuthenticated::NoCredentials)?;
         let current = Box::pin(refresher.current(&id)).await;
-        let session = match current.map_err(|error| NotAuthenticated::of_store(&error))? {
-            Current::Session(session) => session,
-            Current::Ended => return Err(NotAuthenticated::NoSession),
-            Current::EndedWithUser(session) => {
+        let session = match current.map_err(|error| NotAuthenticated::from_store_error(&error))? {
+            CurrentSession::Session(session) => session,
+            CurrentSession::Ended => return Err(NotAuthenticated::NoSession),
+            CurrentSession::EndedWithUser(session) => {
                 return Err(Box::pin(self.ended_with_user(&id, &session)).await);
             }
         };
-        let identity = Arc::new(Identity::of(&session));
-        let known = match self.users.of_session(&identity).await {
+        let identity = Arc::new(Identity::from_session(&session));
+        let known = match self.users.resolve_session(&identity).await {
             Ok(known) if *known.user.id.as_uuid() == session.user_id => known,
             // Its user was erased, or the identity belongs to another user now.
             Ok(_) | Err(account::Error::UnknownIdentity) => {
-                self.end(&id, &session).await;
+                self.end(EndCause::Ended, &id, &session).await;
                 return Err(NotAuthenticated::NoSession);
             }
-            Err(error) => return Err(NotAuthenticated::of_account(error)),
+            Err(error) => return Err(NotAuthenticated::from_account_error(error)),
         };
         Ok(Caller { identity, known, proof: Proof::Session(id, Arc::new(session)) })
     }
 
-    /// Explains why all sessions of a user have ended, so that a ban is not taken for a session that is over.
+    /// Returns why all sessions of a user have ended, so that a banned player is not asked to sign in again.
     async fn ended_with_user(&self, id: &SessionId, session: &Session) -> NotAuthenticated {
         match self.users.check_ban(UserId::from_uuid(session.user_id)).await {
             Ok(()) | Err(account::Error::NotFound(_)) => {
-                // Best effort: the verdict stands.
+                // Best effort: SQL has the end.
                 let _ = self.store.remove(id, session).await;
                 NotAuthenticated::NoSession
             }
-            Err(error) => NotAuthenticated::of_account(error),
+            Err(error) => NotAuthenticated::from_account_error(error),
         }
     }
 
-    /// Authenticates the caller of an open stream again: they may have been banned, or the end of their session was missed. Returns true
-    /// while it cannot be decided: a part that is away or slow ends no stream.
-    pub async fn is_still_signed_in(&self, caller: &Caller) -> bool {
-        let recheck = async {
-            let session = match (&caller.proof, &self.sign_in) {
-                (Proof::Session(id, _), Some(flow)) => flow.refresher.current(id).await,
-                _ => return self.users.resolve(&caller.identity).await,
-            };
-            match session {
-                Ok(Current::Session(session)) => self.users.of_session(&Identity::of(&session)).await,
-                Ok(Current::Ended | Current::EndedWithUser(_)) => Err(account::Error::UnknownIdentity),
-                Err(_) => Ok(caller.known.clone()),
-            }
+    /// Authenticates the caller of an open stream again: the player may have been banned, or the message that the session ended was
+    /// lost. Succeeds while a dependency is unavailable or slow, because an outage must not end streams.
+    pub async fn recheck(&self, caller: &Caller) -> Result<(), AccessLost> {
+        let checked = tokio::time::timeout(RECHECK_TIMEOUT, self.look_up_again(caller)).await;
+        match checked {
+            Ok(Err(account::Error::Banned { .. })) => Err(AccessLost::Banned),
+            Ok(Err(error)) if !error.is_transient() => Err(AccessLost::SignedOut),
+            _ => Ok(()),
+        }
+    }
+
+    async fn look_up_again(&self, caller: &Caller) -> Result<(), account::Error> {
+        let session = match (&caller.proof, &self.sign_in) {
+            (Proof::Session(id, _), Some(flow)) => flow.refresher.current(id).await,
+            _ => return self.users.resolve(&caller.identity).await.map(drop),
         };
-        let checked = tokio::time::timeout(RECHECK_TIMEOUT, recheck).await;
-        !matches!(checked, Ok(Err(error)) if !error.is_passing())
+        match session {
+            Ok(CurrentSession::Session(session)) => {
+                self.users.resolve_session(&Identity::from_session(&session)).await.map(drop)
+            }
+            Ok(CurrentSession::EndedWithUser(session)) => {
+                // The session has ended in any case; the ban only says why.
+                match self.users.check_ban(UserId::from_uuid(session.user_id)).await {
+                    Err(banned @ account::Error::Banned { .. }) => Err(banned),
+                    _ => Err(account::Error::UnknownIdentity),
+                }
+            }
+            Ok(CurrentSession::Ended) => Err(account::Error::UnknownIdentity),
+            Err(_) => Ok(()),
+        }
     }
 }
 
 impl NotAuthenticated {
-    fn of_refused(refused: oidc::Refused) -> Self {
-        match refused {
-            oidc::Refused::Unavailable(error) => {
-                tracing::warn!(outage = "issuer", cause = chain(&error), "tokens cannot be checked");
-                let detail = "The issuer's keys cannot be had at the moment; try again.";
+    fn from_token_error(error: oidc::TokenError) -> Self {
+        match error {
+            oidc::TokenError::Unavailable(error) => {
+                tracing::warn!(
+                    outage = "issuer",
+                    cause = chain(&error),
+                    "cannot verify access tokens: the issuer does not answer"
+                );
+                let detail = "The issuer does not answer, so the token cannot be verified. Try again later.";
                 Self::Problem(Problem::new(Code::Unavailable).detail(detail))
             }
             other => Self::TokenRefused(other),
         }
     }
 
-    /// Logs what an operator has to know of an error of `account`.
-    fn of_account(error: account::Error) -> Self {
+    /// Logs an error of `account` that an operator must know about, and maps it to a response.
+    fn from_account_error(error: account::Error) -> Self {
         let code = error.code();
         match &error {
             account::Error::Banned { reason, .. } => {
@@ -178,26 +204,30 @@ impl NotAuthenticated {
                 return Self::Problem(Problem::new(code).detail(detail));
             }
             _ if matches!(code, Code::Internal) => {
-                tracing::error!(cause = chain(&error), "the accounts failed")
+                tracing::error!(cause = chain(&error), "looking up a user failed")
             }
-            _ if error.is_passing() => {
-                tracing::warn!(outage = "accounts", cause = chain(&error), "the accounts are away")
+            _ if error.is_transient() => {
+                tracing::warn!(
+                    outage = "accounts",
+                    cause = chain(&error),
+                    "cannot look up users: the database does not answer"
+                )
             }
             _ => {}
         }
         Self::Problem(Problem::new(code).detail(error.to_string()))
     }
 
-    fn of_store(error: &Error) -> Self {
-        tracing::warn!(outage = "sessions", cause = chain(error), "sessions cannot be read");
-        let detail = "Sessions cannot be read at the moment; try again.";
+    fn from_store_error(error: &Error) -> Self {
+        tracing::warn!(outage = "sessions", cause = chain(error), "cannot read sessions");
+        let detail = "The session cannot be read at the moment. Try again later.";
         Self::Problem(Problem::new(error.code()).detail(detail))
     }
 
     /// Describes a refused token for the audit log.
     pub fn refusal(&self) -> Option<String> {
         match self {
-            Self::TokenRefused(refused) => Some(refused.describe()),
+            Self::TokenRefused(error) => Some(error.describe()),
             Self::NoCredentials | Self::NoSession | Self::Problem(_) => None,
         }
     }
@@ -212,15 +242,15 @@ impl IntoResponse for NotAuthenticated {
                 "Bearer realm=\"playhouse\"".to_owned(),
             ),
             Self::NoSession => (
-                "The session is over; sign in again at /login.".to_owned(),
+                "The session has ended. Sign in again at /login.".to_owned(),
                 "Bearer realm=\"playhouse\"".to_owned(),
             ),
-            Self::TokenRefused(refused) => {
-                let said = refused.describe();
+            Self::TokenRefused(error) => {
+                let reason = error.describe();
                 let challenge = format!(
-                    "Bearer realm=\"playhouse\", error=\"invalid_token\", error_description=\"{said}\""
+                    "Bearer realm=\"playhouse\", error=\"invalid_token\", error_description=\"{reason}\""
                 );
-                (format!("The access token is not accepted: {said}."), challenge)
+                (format!("The access token is not accepted: {reason}."), challenge)
             }
         };
         let mut response = Problem::new(Code::Unauthenticated).detail(detail).into_response();

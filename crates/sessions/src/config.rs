@@ -1,24 +1,24 @@
-//! Settings of sessions: `gateway.session`.
+//! The settings of section `gateway.session`.
 
 use std::time::Duration;
 
 use ::config::{Reader, Secret, Section};
 
-/// Short secrets can be guessed from anything that was sealed with one.
+/// The shortest key. A shorter one can be found by brute force from any sealed text.
 const MIN_KEY_LENGTH: usize = 32;
 
-/// How sessions live.
+/// The settings of sessions.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Keys that sessions are sealed with: the first seals, all of them open.
+    /// The keys that seal sessions: the first one seals, all of them open.
     pub keys: Vec<Secret>,
-    /// What the names of all keys in Redis begin with.
+    /// The prefix of all keys in Redis.
     pub key_prefix: String,
     /// How long an unused session lasts.
     pub idle: Duration,
-    /// How long a session lasts at most.
+    /// The longest life of a session.
     pub lifetime: Duration,
-    /// How long a session lasts that cannot be refreshed because the issuer is away.
+    /// How long a session stays valid while the issuer is unreachable and cannot refresh it.
     pub refresh_grace: Duration,
 }
 
@@ -35,11 +35,11 @@ impl Section for Config {
         let is_long = |key: &Secret| key.expose().len() >= MIN_KEY_LENGTH;
         reader.check(&["keys"], config.keys.iter().all(is_long), || {
             format!(
-                "each must have at least {MIN_KEY_LENGTH} characters; `openssl rand -base64 32` makes one"
+                "each must have at least {MIN_KEY_LENGTH} characters; create one with `openssl rand -base64 32`"
             )
         });
         reader.check(&["idle", "lifetime"], config.idle <= config.lifetime, || {
-            "idle must not be longer than lifetime".to_owned()
+            "idle must be at most lifetime".to_owned()
         });
         config
     }

@@ -1,15 +1,15 @@
-//! Why sessions cannot be read or changed.
+//! Errors of reading and changing sessions.
 
 use base::Code;
 use base::error::Coded;
 
-/// Why sessions cannot be read or changed.
+/// An error of reading or changing a session.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Redis, which has the sessions.
+    /// Redis, which holds the sessions.
     #[error(transparent)]
     Redis(#[from] redis_store::Error),
-    /// SQL, which knows which of them have ended.
+    /// SQL, which records the ended sessions.
     #[error(transparent)]
     Db(#[from] db::Error),
 }

@@ -1,4 +1,4 @@
-//! One task at a time per key, in this process.
+//! A mutex per key: one task at a time per key in this process.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,12 +18,12 @@ impl<K> Default for KeyedMutex<K> {
 
 impl<K: Clone + Eq + Hash> KeyedMutex<K> {
     /// Returns the mutex of `key`: the same one for all tasks that use it at the same time.
-    pub(crate) fn of(&self, key: &K) -> Arc<KeyMutex> {
+    pub(crate) fn get(&self, key: &K) -> Arc<KeyMutex> {
         let mut mutexes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mutex) = mutexes.get(key).and_then(Weak::upgrade) {
             return mutex;
         }
-        // Tasks that are done leave an entry that points nowhere.
+        // Finished tasks leave a dangling entry.
         mutexes.retain(|_, mutex| mutex.strong_count() > 0);
         let mutex = Arc::<KeyMutex>::default();
         mutexes.insert(key.clone(), Arc::downgrade(&mutex));
@@ -36,15 +36,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_has_one_mutex_while_it_is_used() {
+    async fn key_has_one_mutex_while_it_is_used() {
         let mutexes = KeyedMutex::default();
-        let first = mutexes.of(&"a");
+        let first = mutexes.get(&"a");
         let held = first.try_lock().unwrap();
-        assert!(mutexes.of(&"a").try_lock().is_err() && mutexes.of(&"b").try_lock().is_ok());
+        assert!(mutexes.get(&"a").try_lock().is_err() && mutexes.get(&"b").try_lock().is_ok());
         drop(held);
-        assert!(mutexes.of(&"a").try_lock().is_ok());
+        assert!(mutexes.get(&"a").try_lock().is_ok());
         drop(first);
-        mutexes.of(&"c");
+        mutexes.get(&"c");
         assert_eq!(mutexes.0.lock().unwrap().len(), 1, "unused mutexes are removed");
     }
 }

@@ -9,12 +9,13 @@
 //! - **A refresh token is redeemed once**, however many requests need it and in however many processes.
 //! - **A session that has ended has ended everywhere**: every request reads the store.
 //! - **A session that has ended stays ended** when Redis goes back in time: SQL has the ends ([`SessionHistory`]).
-//! - **No token, cookie or code is in a log**; the audit log has ids and addresses.
+//! - **Logs contain no token, cookie or code**; the audit log has ids and addresses.
 //!
 //! # Failure modes
-//! The issuer is away: access tokens with known keys are accepted, sessions are used as they are for `gateway.session.refresh_grace`,
-//! nobody can sign in. The store is away: sessions cannot be read (503), access tokens still work. The database is away: users who
-//! were looked up in the last minute are still known, and so are their sessions.
+//! - The issuer is unreachable: access tokens with known keys are accepted, sessions stay valid for `gateway.session.refresh_grace`,
+//!   and no user can sign in.
+//! - Redis is unreachable: sessions cannot be read (503); access tokens still work.
+//! - The database is unreachable: users who were looked up in the last minute stay signed in.
 
 mod audit;
 mod caller;
@@ -42,39 +43,42 @@ use oidc::Provider;
 use redis_store::RedisStore;
 use url::Url;
 
-use crate::history::Verdict;
+use crate::history::SessionStatus;
 use crate::users::Users;
 
 pub use audit::{Audit, SecurityEvent};
-pub use caller::{Caller, NotAuthenticated, Proof};
+pub use caller::{AccessLost, Caller, NotAuthenticated, Proof};
 pub use config::Config;
 pub use cookies::Cookies;
 pub use error::Error;
 pub use history::{MIGRATIONS, SessionHistory};
 pub use metrics::Metrics;
 pub use origin::{Origin, PublicUrl};
-pub use refresher::{Current, SessionRefresher};
+pub use refresher::{CurrentSession, SessionRefresher};
 pub use seal::{CipherFailed, Sealer};
 pub use sign_in::{
     AttemptCookie, CALLBACK, Callback, SIGN_IN_TIMEOUT, SignInError, SignInFlow, SignInStarted, SignedIn,
 };
-pub use store::{Claim, Found, Group, Lease, Session, SessionId, SessionSecret, SessionStore, TRIALS};
+pub use store::{
+    EndCause, Group, Lease, PublishedEnd, RefreshClaim, Session, SessionId, SessionSecret, SessionStore,
+    StoredSession, TRIALS,
+};
 pub use users::{Identity, KnownUser};
 
-/// What sign-in and sessions are made of.
+/// The dependencies of [`Sessions`].
 #[derive(Debug)]
 pub struct Parts<'a> {
     pub config: &'a Config,
-    /// Where players find the gateway.
+    /// The URL under which players reach the gateway.
     pub public_url: &'a Url,
     /// Origins of other pages that a sign-in may return to.
     pub return_origins: Vec<Origin>,
-    /// How long an answer of `account` about a user is reused.
+    /// How long a user that was looked up in `account` is cached.
     pub user_cache: Duration,
     /// The issuer; none if sign-in is not configured.
     pub provider: Option<Provider>,
     pub redis_store: &'a RedisStore,
-    /// What is known of sessions that are over, in SQL.
+    /// The record of ended sessions, in SQL.
     pub history: SessionHistory,
     pub accounts: Accounts,
     pub clock: Clock,
@@ -128,17 +132,17 @@ impl Sessions {
         self.sign_in.as_ref()
     }
 
-    /// Ends a session for good.
-    pub async fn end(&self, id: &SessionId, session: &Session) {
+    /// Ends a session permanently: records the end in SQL and removes the session from Redis.
+    pub async fn end(&self, cause: EndCause, id: &SessionId, session: &Session) {
         self.history.end(id, session).await;
-        // Best effort: it is recorded, or will be.
-        let _ = self.store.remove(id, session).await;
+        // Best effort: the end is recorded in SQL, or will be.
+        let _ = self.store.remove_for(cause, id, session).await;
     }
 
-    /// Subscribes to the ends of sessions, for those who hold a stream open for one. The stream ends when the store is lost.
-    pub async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
+    /// Subscribes to the ends of sessions, so that open streams can be closed. The subscription ends when Redis is lost.
+    pub async fn ends(&self) -> Result<BoxStream<'static, PublishedEnd>, Error> {
         let history = self.history.clone();
-        Ok(self.store.ends().await?.inspect(move |id| history.forget(id)).boxed())
+        Ok(self.store.ends().await?.inspect(move |end| history.drop_cached(&end.id)).boxed())
     }
 
     pub const fn cookies(&self) -> Cookies {
@@ -150,13 +154,13 @@ impl Sessions {
     }
 
     /// Reads the session of a browser, without refreshing it. Returns none if the store cannot be read.
-    pub async fn of_browser(&self, headers: &HeaderMap) -> Option<(SessionId, Session)> {
+    pub async fn browser_session(&self, headers: &HeaderMap) -> Option<(SessionId, Session)> {
         let id = self.cookies.session_id(headers)?;
         let found = self.store.read(&id).await.ok()??;
-        match self.history.verdict(&id, &found.session).await {
-            // Also while it cannot be decided: to sign out must always work.
-            Ok(Verdict::Alive) | Err(_) => Some((id, found.session)),
-            Ok(Verdict::Ended | Verdict::EndedWithUser) => None,
+        match self.history.status(&id, &found.session).await {
+            // Also if SQL cannot be read: signing out must always work.
+            Ok(SessionStatus::Alive) | Err(_) => Some((id, found.session)),
+            Ok(SessionStatus::Ended | SessionStatus::EndedWithUser) => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Metrics of sign-in and sessions. Their names begin with `playhouse_gateway`, because it is the role that serves them.
+//! Metrics of sign-in and sessions. Their names begin with `playhouse_gateway`, because the gateway is the role that exports them.
 
 use std::sync::Arc;
 
@@ -35,17 +35,17 @@ impl Metrics {
         let this = Instruments { security_events, refreshes, unrecorded_ends };
         registry.register(
             "playhouse_gateway_security_events",
-            "Security events, as the audit log has them",
+            "Security events, as in the audit log",
             this.security_events.clone(),
         );
         registry.register(
             "playhouse_gateway_refreshes",
-            "Sessions that were refreshed at the issuer, by what came of it",
+            "Session refreshes at the issuer, by outcome",
             this.refreshes.clone(),
         );
         registry.register(
             "playhouse_gateway_unrecorded_session_ends",
-            "Sessions that have ended here and whose end waits for the database",
+            "Ended sessions whose end is not recorded in the database yet",
             this.unrecorded_ends.clone(),
         );
         Self(Arc::new(this))

@@ -1,17 +1,17 @@
-//! Origins: the gateway's own, and those of other pages that may call it and that a sign-in may return to.
+//! Origins: the gateway's own, and those of other pages that may call it or be the target of a sign-in.
 
 use std::fmt;
 
-use ::config::{Rejected, Setting, Value};
+use ::config::{InvalidValue, Setting, Value};
 use oidc::is_loopback;
 use url::Url;
 
-/// An origin as a browser writes it: `https://play.example.com`.
+/// An origin as browsers send it: `https://play.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(String);
 
 impl Origin {
-    pub fn of(url: &Url) -> Self {
+    pub fn from_url(url: &Url) -> Self {
         Self(url.origin().ascii_serialization())
     }
 
@@ -26,19 +26,20 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The URL under which players reach the gateway: an origin, with nothing after the port.
+/// The URL under which players reach the gateway: an origin without a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicUrl(pub Url);
 
-/// Parses an http(s) URL with nothing after its port.
-fn bare(value: &Value) -> Result<Url, Rejected> {
-    let url = Url::parse(&String::parse(value)?).map_err(|error| Rejected::because(error.to_string()))?;
+/// Parses an http(s) URL without path, query and fragment.
+fn parse_origin_url(value: &Value) -> Result<Url, InvalidValue> {
+    let url =
+        Url::parse(&String::parse(value)?).map_err(|error| InvalidValue::with_reason(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err(Rejected::because("it begins with neither https:// nor http://"));
+        return Err(InvalidValue::with_reason("it must begin with https:// or http://"));
     }
     let is_bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
     if !is_bare || !url.username().is_empty() {
-        return Err(Rejected::because("nothing may follow the host and the port"));
+        return Err(InvalidValue::with_reason("nothing may follow the host and the port"));
     }
     Ok(url)
 }
@@ -48,8 +49,8 @@ impl Setting for Origin {
         "an origin such as \"https://play.example.com\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        bare(value).map(|url| Self::of(&url))
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        parse_origin_url(value).map(|url| Self::from_url(&url))
     }
 
     fn show(&self) -> String {
@@ -62,16 +63,16 @@ impl Setting for PublicUrl {
         "a URL such as \"https://play.example.com\"".to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
-        let url = bare(value)?;
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
+        let url = parse_origin_url(value)?;
         if url.scheme() == "http" && !is_loopback(&url) {
-            return Err(Rejected::because("http:// is for this machine alone: players need https://"));
+            return Err(InvalidValue::with_reason("http:// is for loopback hosts only; use https://"));
         }
         Ok(Self(url))
     }
 
     fn show(&self) -> String {
-        format!("{:?}", Origin::of(&self.0).0)
+        format!("{:?}", Origin::from_url(&self.0).0)
     }
 }
 
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_what_a_browser_sends() {
+    fn origin_is_normalised_as_browsers_send_it() {
         let parse = |text: &str| Origin::parse(&Value::Text(text.to_owned())).map(|origin| origin.0);
         assert_eq!(parse("https://Play.example.com:443/").unwrap(), "https://play.example.com");
         assert_eq!(parse("http://localhost:5173").unwrap(), "http://localhost:5173");
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn players_come_by_https_except_on_this_machine() {
+    fn public_url_is_https_except_on_loopback() {
         let parse = |text: &str| PublicUrl::parse(&Value::Text(text.to_owned())).is_ok();
         for sound in
             ["https://play.example.com", "http://127.0.0.1:8080", "http://localhost", "http://[::1]:80"]

@@ -1,4 +1,4 @@
-//! Seals data that others may read: tokens in the store, the state of a sign-in in the browser.
+//! Encrypts data that others can read: tokens in Redis, and the state of a sign-in in the browser's cookie.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 #[derive(Clone)]
 pub struct Sealer(Arc<[RandomizedNonceKey]>);
 
-/// A key could not be made or used. Does not happen with keys of the right length.
+/// A key could not be created or used. Never happens with keys of the right length.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the cipher failed")]
 pub struct CipherFailed;
@@ -26,11 +26,11 @@ impl Sealer {
             RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(|_| CipherFailed)
         };
         let keys = secrets.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-        if keys.is_empty() { Self::of_this_process() } else { Ok(Self(keys.into())) }
+        if keys.is_empty() { Self::ephemeral() } else { Ok(Self(keys.into())) }
     }
 
-    /// Makes a random key that is gone with the process.
-    fn of_this_process() -> Result<Self, CipherFailed> {
+    /// Generates a random key that is lost with the process.
+    fn ephemeral() -> Result<Self, CipherFailed> {
         let mut key = [0; 32];
         aws_lc_rs::rand::fill(&mut key).map_err(|_| CipherFailed)?;
         let key = RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(|_| CipherFailed)?;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_opened_for_the_same_purpose_only() {
+    fn sealed_text_opens_for_the_same_purpose_only() {
         let ours = sealer(&["one"]);
         let sealed = ours.seal("login", "text").unwrap();
         assert!(!sealed.contains("text"));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_can_be_changed_one_after_the_other() {
+    fn secrets_can_be_rotated() {
         let (old, both, new) = (sealer(&["old"]), sealer(&["new", "old"]), sealer(&["new"]));
         let sealed = old.seal("p", "text").unwrap();
         assert_eq!(both.open("p", &sealed).as_deref(), Some("text"));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn without_secrets_each_process_has_its_own() {
+    fn without_secrets_each_process_has_its_own_key() {
         let sealed = sealer(&[]).seal("p", "text").unwrap();
         assert_eq!(sealer(&[]).open("p", &sealed), None);
     }

@@ -8,12 +8,12 @@ use ::http::HeaderMap;
 use account::Role;
 use base::error::{Coded, chain};
 use base::{Clock, Timestamp};
-use oidc::{Authorize, Pkce, Token, Tokens};
+use oidc::{AuthorizationRequest, Pkce, Token, Tokens};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::cookies::{self, Cookies};
-use crate::history::Verdict;
+use crate::cookies::Cookies;
+use crate::history::SessionStatus;
 use crate::origin::Origin;
 use crate::refresher::{IssuerTokens, SessionRefresher};
 use crate::store::{Group, Session, SessionId, SessionSecret};
@@ -21,11 +21,11 @@ use crate::users::{Identity, KnownUser, Users, roles};
 
 /// How long a player may take to sign in at the issuer.
 pub const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long the issuer may take to revoke a refresh token, while the player waits.
+/// The timeout for revoking a refresh token. The player waits for it.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many cookies of sign-in attempts a browser may have.
 const MAX_ATTEMPTS: usize = 5;
-/// The longest `return_to`: it goes into a cookie, and a browser has several of them.
+/// The longest `return_to`. It is stored in a cookie, and a browser has several attempts.
 const MAX_RETURN_TO: usize = 1024;
 
 /// The path that the issuer redirects the browser back to.
@@ -37,7 +37,7 @@ pub struct SignInFlow {
     pub(crate) refresher: SessionRefresher,
     pub(crate) users: Users,
     pub(crate) cookies: Cookies,
-    /// Where players find the gateway.
+    /// The URL under which players reach the gateway.
     pub(crate) public_url: Url,
     /// Origins of other pages that a sign-in may return to.
     pub(crate) return_origins: Vec<Origin>,
@@ -71,15 +71,15 @@ impl fmt::Debug for Callback {
     }
 }
 
-/// A sign-in that was begun.
+/// A sign-in that was started.
 #[derive(Debug)]
 pub struct SignInStarted {
-    /// Where the issuer signs the player in.
+    /// The issuer's sign-in page.
     pub url: Url,
     /// The cookie to set.
     pub cookie: AttemptCookie,
     /// The names of cookies to remove, because the browser has too many attempts.
-    pub forget: Vec<String>,
+    pub stale_cookies: Vec<String>,
 }
 
 /// The cookie that holds a sign-in attempt, sealed.
@@ -102,26 +102,26 @@ pub struct SignedIn {
     pub known: Arc<KnownUser>,
 }
 
-/// Why a sign-in or sign-out failed, by what the player can do about it.
+/// Why a sign-in or sign-out failed. There is one variant per message to the player.
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
-    #[error("the sign-in was not begun in this browser")]
-    NotBegunHere,
+    #[error("the sign-in was not started in this browser")]
+    UnknownAttempt,
     #[error("the sign-in took too long")]
-    TooLate,
-    #[error("the sign-in was finished before")]
-    Used,
-    #[error("the issuer says that the sign-in was cancelled")]
+    Expired,
+    #[error("the sign-in was already completed")]
+    AlreadyUsed,
+    #[error("the sign-in was cancelled at the issuer")]
     Cancelled,
-    #[error("the answer is not from the issuer")]
+    #[error("the response is not from the issuer")]
     Forged(&'static str),
-    #[error("the issuer refuses")]
-    Refused(String),
+    #[error("the issuer rejected the sign-in")]
+    Rejected(String),
     #[error("the user is banned")]
     Banned(String),
-    #[error("something that is needed is away")]
-    Away(String),
-    #[error("something went wrong here")]
+    #[error("a dependency is unavailable")]
+    Unavailable(String),
+    #[error("internal error")]
     Internal(String),
 }
 
@@ -129,7 +129,9 @@ impl SignInError {
     /// Describes the cause for the log, never for the player.
     pub fn cause(&self) -> String {
         match self {
-            Self::Refused(cause) | Self::Away(cause) | Self::Internal(cause) => format!("{self}: {cause}"),
+            Self::Rejected(cause) | Self::Unavailable(cause) | Self::Internal(cause) => {
+                format!("{self}: {cause}")
+            }
             Self::Forged(cause) => format!("{self}: {cause}"),
             other => other.to_string(),
         }
@@ -140,18 +142,18 @@ impl From<oidc::Error> for SignInError {
     fn from(error: oidc::Error) -> Self {
         let cause = chain(&error);
         match error {
-            error if error.is_passing() => Self::Away(cause),
-            oidc::Error::Rejected { .. } => Self::Refused(cause),
+            error if error.is_transient() => Self::Unavailable(cause),
+            oidc::Error::Rejected { .. } => Self::Rejected(cause),
             _ => Self::Internal(cause),
         }
     }
 }
 
-impl From<oidc::Refused> for SignInError {
-    fn from(refused: oidc::Refused) -> Self {
-        match refused {
-            oidc::Refused::Unavailable(error) => error.into(),
-            other => Self::Refused(other.to_string()),
+impl From<oidc::TokenError> for SignInError {
+    fn from(error: oidc::TokenError) -> Self {
+        match error {
+            oidc::TokenError::Unavailable(error) => error.into(),
+            other => Self::Rejected(other.to_string()),
         }
     }
 }
@@ -159,14 +161,14 @@ impl From<oidc::Refused> for SignInError {
 impl From<redis_store::Error> for SignInError {
     fn from(error: redis_store::Error) -> Self {
         let cause = chain(&error);
-        if error.is_passing() { Self::Away(cause) } else { Self::Internal(cause) }
+        if error.is_transient() { Self::Unavailable(cause) } else { Self::Internal(cause) }
     }
 }
 
 impl From<db::Error> for SignInError {
     fn from(error: db::Error) -> Self {
         let cause = chain(&error);
-        if error.is_passing() { Self::Away(cause) } else { Self::Internal(cause) }
+        if error.is_transient() { Self::Unavailable(cause) } else { Self::Internal(cause) }
     }
 }
 
@@ -175,29 +177,29 @@ impl From<account::Error> for SignInError {
         let cause = chain(&error);
         match error {
             account::Error::Banned { reason, .. } => Self::Banned(reason),
-            error if error.is_passing() => Self::Away(cause),
+            error if error.is_transient() => Self::Unavailable(cause),
             _ => Self::Internal(cause),
         }
     }
 }
 
 impl SignInFlow {
-    /// Begins a sign-in that ends at `return_to`.
+    /// Starts a sign-in. Afterwards the browser is sent to `return_to`.
     pub async fn begin(
         &self,
         return_to: Option<&str>,
         headers: &HeaderMap,
     ) -> Result<SignInStarted, SignInError> {
         let (state, nonce, pkce) = (oidc::random_token(), oidc::random_token(), Pkce::generate());
-        let redirect_uri = self.at(CALLBACK);
-        let ask = Authorize {
+        let redirect_uri = self.url_of(CALLBACK);
+        let request = AuthorizationRequest {
             redirect_uri: &redirect_uri,
             state: &state,
             nonce: &nonce,
             challenge: &pkce.challenge,
         };
-        let url = self.refresher.provider.authorize_url(&ask).await?;
-        let return_to = return_to.filter(|place| self.may_return_to(place)).unwrap_or("/").to_owned();
+        let url = self.refresher.provider.authorize_url(&request).await?;
+        let return_to = return_to.filter(|target| self.may_return_to(target)).unwrap_or("/").to_owned();
         let name = self.cookies.sign_in(&state);
         let until = self.clock.now().after(SIGN_IN_TIMEOUT).as_millis();
         let attempt = Attempt { state, nonce, verifier: pkce.verifier, return_to, until };
@@ -207,47 +209,47 @@ impl SignInFlow {
             .sealer
             .seal(&name, &text)
             .map_err(|error| SignInError::Internal(error.to_string()))?;
-        let mut forget = self.cookies.sign_ins(headers);
-        forget.truncate((forget.len() + 1).saturating_sub(MAX_ATTEMPTS));
-        Ok(SignInStarted { url, cookie: AttemptCookie { name, value: sealed }, forget })
+        let mut stale_cookies = self.cookies.sign_ins(headers);
+        stale_cookies.truncate((stale_cookies.len() + 1).saturating_sub(MAX_ATTEMPTS));
+        Ok(SignInStarted { url, cookie: AttemptCookie { name, value: sealed }, stale_cookies })
     }
 
-    /// The name of the cookie of the attempt that a callback belongs to.
-    pub fn cookie_of(&self, callback: &Callback) -> Option<String> {
+    /// Returns the name of the cookie that holds the attempt of a callback.
+    pub fn cookie_name(&self, callback: &Callback) -> Option<String> {
         callback.state.as_deref().map(|state| self.cookies.sign_in(state))
     }
 
     /// Finishes a sign-in: checks the callback, redeems its code and opens a session.
     pub async fn finish(&self, callback: &Callback, headers: &HeaderMap) -> Result<SignedIn, SignInError> {
-        let state = callback.state.as_deref().ok_or(SignInError::NotBegunHere)?;
+        let state = callback.state.as_deref().ok_or(SignInError::UnknownAttempt)?;
         let name = self.cookies.sign_in(state);
-        let sealed = cookies::get(headers, &name).ok_or(SignInError::NotBegunHere)?;
-        let text = self.refresher.sealer.open(&name, sealed).ok_or(SignInError::NotBegunHere)?;
-        let attempt: Attempt = serde_json::from_str(&text).map_err(|_| SignInError::NotBegunHere)?;
+        let sealed = http_server::cookie(headers, &name).ok_or(SignInError::UnknownAttempt)?;
+        let text = self.refresher.sealer.open(&name, sealed).ok_or(SignInError::UnknownAttempt)?;
+        let attempt: Attempt = serde_json::from_str(&text).map_err(|_| SignInError::UnknownAttempt)?;
         if attempt.state != state {
-            return Err(SignInError::NotBegunHere);
+            return Err(SignInError::UnknownAttempt);
         }
         if attempt.until <= self.clock.now().as_millis() {
-            return Err(SignInError::TooLate);
+            return Err(SignInError::Expired);
         }
         // Before the code is redeemed: another issuer may have sent the browser here to obtain it (mix-up, RFC 9207).
         let provider = &self.refresher.provider;
-        if !provider.is_answer_of_issuer(callback.iss.as_deref()).await? {
+        if !provider.is_response_of_issuer(callback.iss.as_deref()).await? {
             return Err(SignInError::Forged("it does not name our issuer"));
         }
         match (callback.error.as_deref(), callback.code.as_deref()) {
             (Some("access_denied"), _) => Err(SignInError::Cancelled),
             (Some("temporarily_unavailable" | "server_error"), _) => {
-                Err(SignInError::Away("the issuer says so".to_owned()))
+                Err(SignInError::Unavailable("the issuer reports an outage".to_owned()))
             }
-            (Some(error), _) => Err(SignInError::Refused(error.chars().take(100).collect())),
+            (Some(error), _) => Err(SignInError::Rejected(error.chars().take(100).collect())),
             (None, None) => Err(SignInError::Forged("there is no code")),
             (None, Some(code)) => {
-                // Before the code is redeemed, so that whatever ends from now on ends this session too.
+                // Before the code is redeemed: a logout from now on must end this session too.
                 let history = &self.refresher.history;
-                let began_at = history.use_up_state(&attempt.state, SIGN_IN_TIMEOUT).await?;
-                let began_at = began_at.ok_or(SignInError::Used)?;
-                let tokens = provider.redeem(code, &attempt.verifier, &self.at(CALLBACK)).await?;
+                let began_at = history.consume_state(&attempt.state, SIGN_IN_TIMEOUT).await?;
+                let began_at = began_at.ok_or(SignInError::AlreadyUsed)?;
+                let tokens = provider.redeem(code, &attempt.verifier, &self.url_of(CALLBACK)).await?;
                 self.open(&tokens, &attempt, began_at).await
             }
         }
@@ -263,9 +265,9 @@ impl SignInFlow {
         let id_token = tokens
             .id_token
             .as_ref()
-            .ok_or_else(|| SignInError::Refused("there is no ID token".to_owned()))?;
+            .ok_or_else(|| SignInError::Rejected("there is no ID token".to_owned()))?;
         let claims = provider.verify_id_token(id_token.expose(), Some(&attempt.nonce)).await?;
-        // Roles are in the access token. An opaque one makes a player.
+        // The access token has the roles. With an opaque one, the user is a player.
         let access = provider.verify_access(tokens.access_token.expose()).await.ok();
         let access = access.filter(|access| access.subject == claims.subject);
         let identity = Identity {
@@ -292,48 +294,51 @@ impl SignInFlow {
             generation: 0,
         };
         let text = |token: &Token| token.expose().to_owned();
-        let held =
+        let issuer_tokens =
             IssuerTokens { refresh: tokens.refresh_token.as_ref().map(text), id: Some(text(id_token)) };
-        self.refresher.seal(&secret.id(), &mut session, &held, tokens.expires_at);
+        self.refresher.seal(&secret.id(), &mut session, &issuer_tokens, tokens.expires_at);
         let (id, refresher) = (secret.id(), &self.refresher);
         refresher.store.insert(&id, &session).await?;
-        // Last: a logout that came before the insert found no session to remove.
-        if refresher.history.verdict(&id, &session).await? != Verdict::Alive {
+        // Checked after the insert: a logout before it found no session to remove.
+        if refresher.history.status(&id, &session).await? != SessionStatus::Alive {
             refresher.store.remove(&id, &session).await?;
-            return Err(SignInError::Refused("it was ended while it began".to_owned()));
+            return Err(SignInError::Rejected("a logout ended it before it started".to_owned()));
         }
         Ok(SignedIn { secret, return_to: attempt.return_to.clone(), known })
     }
 
-    /// Ends a session here. Returns the URL that ends it at the issuer.
+    /// Ends a session. Returns the URL that signs the player out at the issuer.
     pub async fn sign_out(&self, id: &SessionId, session: &Session) -> Result<Url, SignInError> {
-        let held = self.refresher.open(id, session);
+        let tokens = self.refresher.open(id, session);
         self.refresher.history.end(id, session).await;
         self.refresher.store.remove(id, session).await?;
-        let home = self.at("/");
-        if let Some(refresh) = held.as_ref().and_then(|held| held.refresh.as_deref()) {
+        let home = self.url_of("/");
+        if let Some(refresh) = tokens.as_ref().and_then(|tokens| tokens.refresh.as_deref()) {
             // Best effort: the issuer's end-session page follows anyway.
             let revoked = tokio::time::timeout(REVOKE_TIMEOUT, self.refresher.provider.revoke(refresh)).await;
             if !matches!(revoked, Ok(Ok(()))) {
                 tracing::warn!(outage = "issuer", "the issuer did not revoke a refresh token in time");
             }
         }
-        let hint = held.as_ref().and_then(|held| held.id.as_deref());
-        let there = self.refresher.provider.end_session_url(hint, &home).await;
-        Ok(there.ok().flatten().unwrap_or(home))
+        let hint = tokens.as_ref().and_then(|tokens| tokens.id.as_deref());
+        let end_session_url = self.refresher.provider.end_session_url(hint, &home).await;
+        Ok(end_session_url.ok().flatten().unwrap_or(home))
     }
 
-    /// Ends the sessions that a logout token of the issuer names. Returns how many there were.
+    /// Ends the sessions that a logout token names. Returns how many there were.
     pub async fn back_channel(&self, logout_token: &str) -> Result<usize, SignInError> {
         let token = self.refresher.provider.verify_logout_token(logout_token).await?;
         let groups = match (&token.sid, &token.subject) {
             (Some(sid), subject) => {
-                // The session may have begun without a `sid`.
-                let nameless = subject.as_deref().map(|subject| Group::without_sid(&token.issuer, subject));
-                [Some(Group::of_sid(&token.issuer, sid)), nameless]
+                // The session may have started without a `sid`.
+                let without_sid =
+                    subject.as_deref().map(|subject| Group::without_sid(&token.issuer, subject));
+                [Some(Group::of_sid(&token.issuer, sid)), without_sid]
             }
             (None, Some(subject)) => [Some(Group::of_subject(&token.issuer, subject)), None],
-            (None, None) => return Err(SignInError::Refused("it names nobody".to_owned())),
+            (None, None) => {
+                return Err(SignInError::Rejected("the logout token has neither sid nor sub".to_owned()));
+            }
         };
         let groups: Vec<Group> = groups.into_iter().flatten().collect();
         let user = match &token.subject {
@@ -342,14 +347,17 @@ impl SignInFlow {
         };
         let SessionRefresher { history, store, .. } = &self.refresher;
         if !history.back_channel(&token.jti, token.expires_at, &groups, user).await? {
-            return Err(SignInError::Refused("the logout token has been used".to_owned()));
+            return Err(SignInError::Rejected("the logout token was already used".to_owned()));
         }
         let mut ended = 0;
         for group in &groups {
             match store.remove_group(group).await {
                 Ok(count) => ended += count,
-                // It is recorded, so they have ended whatever Redis has.
-                Err(error) => tracing::warn!(cause = chain(&error), "ended sessions stay in Redis for now"),
+                // SQL has the end, so the sessions have ended whatever Redis returns.
+                Err(error) => tracing::warn!(
+                    cause = chain(&error),
+                    "cannot remove ended sessions from Redis; they are refused nevertheless"
+                ),
             }
         }
         Ok(ended)
@@ -359,24 +367,24 @@ impl SignInFlow {
         &self.public_url
     }
 
-    /// Returns the gateway's URL of a path.
-    pub fn at(&self, path: &str) -> Url {
+    /// Returns the public URL of one of the gateway's paths.
+    pub fn url_of(&self, path: &str) -> Url {
         let mut url = self.public_url.clone();
         url.set_path(path);
         url
     }
 
-    /// Allows our own paths and pages of configured origins. Otherwise a link to us could redirect anywhere.
-    fn may_return_to(&self, place: &str) -> bool {
+    /// Allows our own paths and pages of configured origins, so that a link to us cannot redirect anywhere else.
+    fn may_return_to(&self, target: &str) -> bool {
         let is_allowed = |c: char| c.is_ascii_graphic() && c != '\\';
-        if place.len() > MAX_RETURN_TO || !place.chars().all(is_allowed) {
+        if target.len() > MAX_RETURN_TO || !target.chars().all(is_allowed) {
             return false;
         }
-        if place.starts_with('/') {
-            return !place.starts_with("//");
+        if target.starts_with('/') {
+            return !target.starts_with("//");
         }
-        Url::parse(place).is_ok_and(|url| {
-            matches!(url.scheme(), "http" | "https") && self.return_origins.contains(&Origin::of(&url))
+        Url::parse(target).is_ok_and(|url| {
+            matches!(url.scheme(), "http" | "https") && self.return_origins.contains(&Origin::from_url(&url))
         })
     }
 }

@@ -1,12 +1,12 @@
 //! The store of sessions, in Redis or in process.
 //!
-//! The browser has 256 random bits in a cookie. The store has their SHA-256 only, so reading the store does not help to sign in as
-//! somebody else. The issuer's tokens in it are sealed.
+//! The browser has 256 random bits in a cookie. The store has only their SHA-256, so a leaked store does not let an attacker use a
+//! session. The issuer's tokens in it are sealed.
 //!
 //! Invariants, each with a test over both adapters:
-//! - a session ends everywhere at once: every request reads the store
-//! - one process at a time holds the lease to refresh a session; a refreshed session is written under that lease or not at all
-//! - a session expires from the store: when it is idle for too long, and at its end in any case
+//! - A session ends everywhere at once: every request reads the store.
+//! - One process at a time holds the lease to refresh a session. A refreshed session is written under that lease or not at all.
+//! - A session expires from the store when it is idle for too long, and at its end in any case.
 
 pub(crate) mod history;
 mod memory;
@@ -27,8 +27,8 @@ use sha2::{Digest, Sha256};
 pub use self::redis::TRIALS;
 use redis_store::Error;
 
-/// How long before its expiry an access token is refreshed, in milliseconds, so that a request can still use it.
-const EARLY: i64 = 5_000;
+/// How many milliseconds before its expiry an access token is refreshed, so that a request can still use it.
+const REFRESH_AHEAD: i64 = 5_000;
 
 /// The value of the session cookie, which proves a sign-in.
 #[derive(Clone)]
@@ -39,8 +39,8 @@ impl SessionSecret {
         Self(oidc::random_token())
     }
 
-    /// The value that a browser sent.
-    pub fn of_cookie(text: &str) -> Self {
+    /// Wraps the value that a browser sent.
+    pub fn from_cookie(text: &str) -> Self {
         Self(text.to_owned())
     }
 
@@ -59,9 +59,25 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// The name of a session. Not a secret: it is the SHA-256 of one.
+/// The id of a session. Not a secret: it is the SHA-256 of one.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Arc<str>);
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndCause {
+    /// The player signed out, or an operator or the issuer ended it.
+    Ended,
+    /// The same browser signed in again.
+    Replaced,
+}
+
+/// The live message that a session has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedEnd {
+    pub id: SessionId,
+    pub cause: EndCause,
+}
 
 impl SessionId {
     pub fn as_str(&self) -> &str {
@@ -71,12 +87,12 @@ impl SessionId {
 
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough to follow it through a log.
+        // Enough to trace it through a log.
         write!(f, "{}", self.0.get(..12).unwrap_or_default())
     }
 }
 
-/// A session as it is stored.
+/// A session. Its times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// The user, for the audit log.
@@ -89,13 +105,13 @@ pub struct Session {
     pub roles: Vec<Role>,
     /// The issuer's tokens, sealed.
     pub tokens: String,
-    /// When to refresh it; none if the issuer gave no refresh token. In milliseconds, as all times here.
+    /// When to refresh it; none if the issuer returned no refresh token.
     pub refresh_after: Option<i64>,
-    /// Until when it is accepted although it could not be refreshed.
+    /// Until when it is accepted without a refresh.
     pub valid_until: i64,
-    /// When it ends, used or not.
+    /// When it ends at the latest.
     pub ends_at: i64,
-    /// When its sign-in reached us, by the clock of SQL: what has ended before does not end it. 0 if it was written by an older program.
+    /// When the sign-in was completed, by SQL's clock: earlier logouts do not end it. 0 if an older version wrote it.
     #[serde(default)]
     pub began_at: i64,
     /// How often its refresh token was replaced.
@@ -104,31 +120,31 @@ pub struct Session {
 }
 
 impl Session {
-    /// When it ends, used or not.
+    /// Returns when it ends at the latest.
     pub fn ends_at(&self) -> Timestamp {
         Timestamp::from_millis(self.ends_at)
     }
 
-    /// Sets when it is refreshed and how long it lasts without, for an access token that expires at `expires_at`.
-    pub(crate) fn run_until(
+    /// Sets when to refresh it and how long it is valid without a refresh, for an access token that expires at `expires_at`.
+    pub(crate) fn set_expiry(
         &mut self,
         now: Timestamp,
         expires_at: Timestamp,
-        refreshable: bool,
+        is_refreshable: bool,
         grace: Duration,
     ) {
         let (now, expiry) = (now.as_millis(), expires_at.as_millis());
-        // A very short one is refreshed at half its life.
-        let due = (expiry - EARLY).max(now + (expiry - now) / 2);
-        self.refresh_after = refreshable.then_some(due);
+        // A very short-lived token is refreshed at half its life.
+        let due = (expiry - REFRESH_AHEAD).max(now + (expiry - now) / 2);
+        self.refresh_after = is_refreshable.then_some(due);
         self.valid_until = expires_at.after(grace).as_millis();
-        if !refreshable {
-            // The issuer is never asked about it again.
+        if !is_refreshable {
+            // The issuer has no later chance to end it.
             self.ends_at = self.ends_at.min(self.valid_until);
         }
     }
 
-    /// The groups that it is a member of: the issuer's session, and the person.
+    /// Returns its groups: the session at the issuer, and the identity.
     pub(crate) fn groups(&self) -> Vec<Group> {
         let of_sid = match &self.sid {
             Some(sid) => Group::of_sid(&self.issuer, sid),
@@ -138,7 +154,7 @@ impl Session {
     }
 }
 
-/// Sessions that end together.
+/// A group of sessions that end together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group(String);
 
@@ -147,7 +163,7 @@ impl Group {
         Self(format!("sid:{}", hex(&[issuer, sid])))
     }
 
-    /// The sessions of a person that have no `sid`.
+    /// The sessions of an identity that have no `sid`.
     pub fn without_sid(issuer: &str, subject: &str) -> Self {
         Self(format!("nameless:{}", hex(&[issuer, subject])))
     }
@@ -157,26 +173,26 @@ impl Group {
     }
 }
 
-/// A session, and how often it was replaced.
+/// A session and its version, which counts its replacements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct StoredSession {
     pub session: Session,
     pub version: u64,
 }
 
 /// The result of claiming the refresh of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// The caller refreshes it; no other process does while the lease lasts.
-    Yours(Lease),
+pub enum RefreshClaim {
+    /// The caller must refresh it. No other process does while the lease lasts.
+    Granted(Lease),
     /// Another process refreshes it.
     Busy,
-    /// It was replaced after it was read.
-    Moved,
+    /// It was replaced since it was read: read it again.
+    Replaced,
     Gone,
 }
 
-/// The right to replace one session, with its fence.
+/// The lease to replace one session, with its fencing token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     id: SessionId,
@@ -197,7 +213,7 @@ enum Adapter {
     Redis(Arc<redis::Redis>),
 }
 
-/// Calls the same method of either adapter.
+/// Calls the same method of the active adapter.
 macro_rules! each {
     ($store:expr, $adapter:ident => $call:expr) => {
         match &$store.adapter {
@@ -208,7 +224,7 @@ macro_rules! each {
 }
 
 impl SessionStore {
-    /// Opens the store. It drops a session that is not read for `idle`.
+    /// Opens the store. It drops a session that was not read for `idle`.
     pub fn new(redis_store: &RedisStore, prefix: &str, idle: Duration, clock: Clock) -> Self {
         let adapter = match redis_store {
             RedisStore::Memory => Adapter::Memory(Arc::new(memory::Memory::new(clock.clone()))),
@@ -224,20 +240,20 @@ impl SessionStore {
     }
 
     /// Reads a session, which counts as using it.
-    pub async fn read(&self, id: &SessionId) -> Result<Option<Found>, Error> {
+    pub async fn read(&self, id: &SessionId) -> Result<Option<StoredSession>, Error> {
         let found = each!(self, store => store.read(id, self.idle).await)?;
         Ok(found.filter(|found| found.session.ends_at > self.now().as_millis()))
     }
 
-    /// Claims the refresh of a session that was read with this version, for the duration `lease`.
-    pub async fn claim(&self, id: &SessionId, version: u64, lease: Duration) -> Result<Claim, Error> {
+    /// Claims the refresh of a session that was read at this version, for the duration `lease`.
+    pub async fn claim(&self, id: &SessionId, version: u64, lease: Duration) -> Result<RefreshClaim, Error> {
         let fence = oidc::random_token();
         each!(self, store => store.claim(id, version, fence, lease).await)
     }
 
     /// Renews a lease. Returns false if it was lost.
-    pub async fn keep(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
-        each!(self, store => store.keep(lease, length).await)
+    pub async fn renew(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
+        each!(self, store => store.renew(lease, length).await)
     }
 
     /// Writes a refreshed session and releases the lease. Returns false, and writes nothing, if the lease was lost.
@@ -246,9 +262,15 @@ impl SessionStore {
         each!(self, store => store.replace(lease, session, life).await)
     }
 
-    /// Removes a session. Redis may bring it back: [`Sessions::end`](crate::Sessions::end) records that it has ended.
+    /// Removes a session from Redis only, which may lose the removal. Callers record the end in SQL first.
     pub async fn remove(&self, id: &SessionId, session: &Session) -> Result<(), Error> {
-        each!(self, store => store.remove(id, &session.groups()).await)
+        self.remove_for(EndCause::Ended, id, session).await
+    }
+
+    /// Does the same as [`remove`](Self::remove), and publishes why.
+    pub async fn remove_for(&self, cause: EndCause, id: &SessionId, session: &Session) -> Result<(), Error> {
+        let end = PublishedEnd { id: id.clone(), cause };
+        each!(self, store => store.remove(end, &session.groups()).await)
     }
 
     /// Removes all sessions of a group. Returns how many there were.
@@ -256,8 +278,8 @@ impl SessionStore {
         each!(self, store => store.remove_group(group).await)
     }
 
-    /// Subscribes to the ends of sessions, for those who hold a stream open for one. The stream ends when the store is lost.
-    pub async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
+    /// Subscribes to the ends of sessions. The subscription ends when Redis is lost.
+    pub async fn ends(&self) -> Result<BoxStream<'static, PublishedEnd>, Error> {
         each!(self, store => store.ends().await)
     }
 
@@ -265,7 +287,7 @@ impl SessionStore {
         self.clock.now()
     }
 
-    /// How long the store keeps a session that is not read.
+    /// Returns how long the store keeps a session that is not read.
     fn life(&self, session: &Session) -> Duration {
         self.idle.min(self.until(session.ends_at))
     }
@@ -275,7 +297,7 @@ impl SessionStore {
     }
 }
 
-/// The SHA-256 of texts in hexadecimal digits. Each text follows its length, so texts cannot be shifted into one another.
+/// Returns the SHA-256 of texts in hexadecimal digits. Each text is preceded by its length, so different lists never collide.
 fn hex(texts: &[&str]) -> String {
     let hash = texts.iter().fold(Sha256::new(), |hash, text| {
         hash.chain_update((text.len() as u64).to_be_bytes()).chain_update(text)
@@ -288,9 +310,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_lasts_as_long_as_the_issuer_can_be_asked_about_it() {
+    fn session_without_refresh_token_ends_after_the_grace_period() {
         let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
-        let session = |refreshable: bool, expires_at: i64| {
+        let session = |is_refreshable: bool, expires_at: i64| {
             let mut session = Session {
                 user_id: Uuid::nil(),
                 issuer: String::new(),
@@ -305,14 +327,14 @@ mod tests {
                 began_at: 0,
                 generation: 0,
             };
-            session.run_until(at(1_000), at(expires_at), refreshable, Duration::from_secs(600));
+            session.set_expiry(at(1_000), at(expires_at), is_refreshable, Duration::from_secs(600));
             (session.refresh_after, session.valid_until, session.ends_at)
         };
         assert_eq!(session(true, 1_300), (Some(1_295_000), 1_900_000, 10_000_000));
         assert_eq!(
             session(true, 1_004),
             (Some(1_002_000), 1_604_000, 10_000_000),
-            "a short one, at half its life"
+            "a short-lived token, at half its life"
         );
         assert_eq!(session(false, 1_300), (None, 1_900_000, 1_900_000), "without a refresh token");
     }

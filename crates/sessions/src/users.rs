@@ -1,6 +1,6 @@
 //! Looks up users in `account` by issuer and subject, and caches them.
 //!
-//! While `account` is away, an answer of the last minute is reused, and requests do not wait long for a newer one.
+//! While the database is unreachable, a result of the last minute is reused, and requests do not wait long for a newer one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,20 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use account::{Account, Accounts, Error, Role, SignIn, UserId, UserState, UserView};
+use base::cache::make_room;
 use base::error::Coded;
-use oidc::Access;
+use oidc::AccessToken;
 use tokio::time::{Instant, timeout};
 
 use crate::keyed_mutex::KeyedMutex;
 use crate::store::Session;
 
-/// Shards of the cache, so that requests do not queue for one lock.
+/// The number of shards, so that requests do not contend for one lock.
 const SHARDS: usize = 16;
-/// How long after its expiry an answer is reused while `account` is away.
+/// How long after its expiry a cached user is reused while the database is unreachable.
 const STALE: Duration = Duration::from_secs(60);
-/// How long a request waits for a new answer when it has an older one.
+/// How long a request waits for a newer result if it has an older one.
 const REFRESH_WAIT: Duration = Duration::from_millis(500);
-/// How many users a shard holds before it drops expired ones; if none are, it drops an eighth of them.
+/// The most users in a shard. A full shard drops the expired ones, or an eighth if none have expired.
 const SHARD_SIZE: usize = 4096;
 
 /// A person or service as the issuer describes them.
@@ -34,8 +35,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity that a session belongs to.
-    pub(crate) fn of(session: &Session) -> Self {
+    /// Returns the identity of a session.
+    pub(crate) fn from_session(session: &Session) -> Self {
         Self {
             issuer: session.issuer.clone(),
             subject: session.subject.clone(),
@@ -45,16 +46,16 @@ impl Identity {
     }
 }
 
-/// A user and their accounts, as `account` answered within the time of the cache.
+/// A user and their accounts, at most as old as the cache allows.
 #[derive(Clone, Debug)]
 pub struct KnownUser {
     pub user: UserView,
     pub accounts: Vec<Account>,
 }
 
-/// What becomes of an identity that has no user.
+/// How to handle an identity without a user.
 #[derive(Clone, Copy, Debug)]
-enum Unknown {
+enum UnknownIdentity {
     Register,
     Refuse,
 }
@@ -66,57 +67,103 @@ pub(crate) struct Users(Arc<Inner>);
 struct Inner {
     accounts: Accounts,
     ttl: Duration,
-    shards: [Mutex<HashMap<String, Cached>>; SHARDS],
+    cache: UserCache,
     /// One query at a time per user.
     looking_up: KeyedMutex<String>,
 }
 
 #[derive(Clone)]
-struct Cached {
+struct CachedUser {
     fresh_until: Instant,
-    /// Until when it is reused while `account` is away.
+    /// Until when it is reused while the database is unreachable.
     stale_until: Instant,
     known: Arc<KnownUser>,
 }
 
+/// Users by [`key`].
+#[derive(Default)]
+struct UserCache([Mutex<HashMap<String, CachedUser>>; SHARDS]);
+
+impl UserCache {
+    fn get(&self, key: &str) -> Option<CachedUser> {
+        self.shard(key).get(key).cloned()
+    }
+
+    fn insert(&self, key: String, cached: CachedUser) {
+        let mut shard = self.shard(&key);
+        if shard.len() >= SHARD_SIZE {
+            let now = Instant::now();
+            make_room(&mut shard, SHARD_SIZE, |cached| cached.stale_until > now);
+        }
+        shard.insert(key, cached);
+    }
+
+    /// Treats a stale user as fresh until `until`, unless it was replaced, so that the next requests do not wait.
+    fn prolong(&self, key: &str, before: &CachedUser, until: Instant) {
+        let is_same = |cached: &&mut CachedUser| cached.stale_until == before.stale_until;
+        if let Some(cached) = self.shard(key).get_mut(key).filter(is_same) {
+            cached.fresh_until = until;
+        }
+    }
+
+    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, CachedUser>> {
+        // Hashes the end of the key, because that is where subjects differ.
+        let at = key
+            .bytes()
+            .rev()
+            .take(8)
+            .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        self.0[at % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Users {
     pub(crate) fn new(accounts: Accounts, ttl: Duration) -> Self {
-        Self(Arc::new(Inner { accounts, ttl, shards: Default::default(), looking_up: KeyedMutex::default() }))
+        Self(Arc::new(Inner {
+            accounts,
+            ttl,
+            cache: UserCache::default(),
+            looking_up: KeyedMutex::default(),
+        }))
     }
 
-    /// Finds the user of an identity, and creates them at the first time. Fails if they are banned.
+    /// Finds the user of an identity, and creates one on first use. Fails if the user is banned.
     pub(crate) async fn resolve(&self, identity: &Identity) -> Result<Arc<KnownUser>, Error> {
-        self.resolve_or(identity, Unknown::Register).await
+        self.resolve_or(identity, UnknownIdentity::Register).await
     }
 
-    /// Finds the user of the identity that a session has. Fails if they are banned or erased: a session of an erased user registers nobody.
-    pub(crate) async fn of_session(&self, identity: &Identity) -> Result<Arc<KnownUser>, Error> {
-        self.resolve_or(identity, Unknown::Refuse).await
+    /// Finds the user of a session's identity. Fails if the user is banned or erased, and never creates one.
+    pub(crate) async fn resolve_session(&self, identity: &Identity) -> Result<Arc<KnownUser>, Error> {
+        self.resolve_or(identity, UnknownIdentity::Refuse).await
     }
 
-    async fn resolve_or(&self, identity: &Identity, unknown: Unknown) -> Result<Arc<KnownUser>, Error> {
+    async fn resolve_or(
+        &self,
+        identity: &Identity,
+        unknown: UnknownIdentity,
+    ) -> Result<Arc<KnownUser>, Error> {
         let key = key(identity);
         let now = Instant::now();
-        let before = match self.cached(&key).filter(|before| before.stale_until > now) {
-            // Boxed, as it is rare and large: the future of the hot path stays small.
+        let before = match self.0.cache.get(&key).filter(|before| before.stale_until > now) {
+            // Boxed, as it is rare and large: the future of the fast path stays small.
             None => return Box::pin(self.look_up_once(identity, key, now, unknown)).await,
             Some(before) if before.fresh_until > now => return Ok(before.known),
             Some(before) => before,
         };
-        // A task of its own: a late answer still goes into the cache.
+        // A task of its own: a late result still updates the cache.
         let (users, identity, name) = (self.clone(), identity.clone(), key.clone());
         let look_up = tokio::spawn(async move { users.look_up_once(&identity, name, now, unknown).await });
         match timeout(REFRESH_WAIT, look_up).await {
-            Ok(Ok(answer)) if !is_away(&answer) => answer,
-            // A stale answer beats none: parts that need no database still work.
+            Ok(Ok(result)) if !is_transient(&result) => result,
+            // A stale user is better than none: routes that need no database still work.
             _ => {
-                self.prolong(&key, &before, now + self.0.ttl);
+                self.0.cache.prolong(&key, &before, now + self.0.ttl);
                 Ok(before.known)
             }
         }
     }
 
-    /// Finds the user of an identity, without the cache. Returns none if nobody has signed in with it.
+    /// Finds the user of an identity, without the cache. Returns none if the identity has never signed in.
     pub(crate) async fn find(&self, issuer: &str, subject: &str) -> Result<Option<UserId>, Error> {
         match self.0.accounts.find(issuer, subject).await {
             Ok(user) => Ok(Some(user.id)),
@@ -134,52 +181,52 @@ impl Users {
         }
     }
 
-    /// Looks up the user, or waits for a look-up under way: a client that starts sends several requests at once.
+    /// Looks up the user, or waits for a lookup in flight: a client that starts sends several requests at once.
     async fn look_up_once(
         &self,
         identity: &Identity,
         key: String,
         now: Instant,
-        unknown: Unknown,
+        unknown: UnknownIdentity,
     ) -> Result<Arc<KnownUser>, Error> {
-        let mutex = self.0.looking_up.of(&key);
-        let Ok(_ours) = mutex.try_lock() else {
+        let mutex = self.0.looking_up.get(&key);
+        let Ok(_guard) = mutex.try_lock() else {
             drop(mutex.lock().await);
-            return match self.cached(&key).filter(|found| found.fresh_until > now) {
+            return match self.0.cache.get(&key).filter(|found| found.fresh_until > now) {
                 Some(found) => Ok(found.known),
-                // The other look-up failed.
+                // The other lookup failed.
                 None => self.look_up(identity, key, now, unknown).await,
             };
         };
         self.look_up(identity, key, now, unknown).await
     }
 
-    /// Looks up the user and caches the answer.
+    /// Looks up the user and caches the result.
     async fn look_up(
         &self,
         identity: &Identity,
         key: String,
         now: Instant,
-        unknown: Unknown,
+        unknown: UnknownIdentity,
     ) -> Result<Arc<KnownUser>, Error> {
-        match self.ask(identity, unknown).await {
+        match self.query(identity, unknown).await {
             Ok(known) => {
                 let (known, fresh_until) = (Arc::new(known), now + self.0.ttl);
                 let stale_until = fresh_until + STALE;
-                self.insert(key, Cached { fresh_until, stale_until, known: known.clone() });
+                self.0.cache.insert(key, CachedUser { fresh_until, stale_until, known: known.clone() });
                 Ok(known)
             }
             Err(error) => {
-                // A user who is refused now must not be admitted by an older answer.
-                if !error.is_passing() {
-                    self.shard(&key).remove(&key);
+                // A banned user must not be accepted from the cache.
+                if !error.is_transient() {
+                    self.0.cache.shard(&key).remove(&key);
                 }
                 Err(error)
             }
         }
     }
 
-    async fn ask(&self, identity: &Identity, unknown: Unknown) -> Result<KnownUser, Error> {
+    async fn query(&self, identity: &Identity, unknown: UnknownIdentity) -> Result<KnownUser, Error> {
         let sign_in = SignIn {
             issuer: identity.issuer.clone(),
             subject: identity.subject.clone(),
@@ -187,53 +234,11 @@ impl Users {
             roles: identity.roles.clone(),
         };
         let (user, accounts) = match unknown {
-            Unknown::Register => self.0.accounts.sign_in_with_accounts(&sign_in).await?,
-            Unknown::Refuse => self.0.accounts.find_with_accounts(&sign_in).await?,
+            UnknownIdentity::Register => self.0.accounts.sign_in_with_accounts(&sign_in).await?,
+            UnknownIdentity::Refuse => self.0.accounts.find_with_accounts(&sign_in).await?,
         };
         Ok(KnownUser { user, accounts })
     }
-
-    fn cached(&self, key: &str) -> Option<Cached> {
-        self.shard(key).get(key).cloned()
-    }
-
-    fn insert(&self, key: String, cached: Cached) {
-        let mut shard = self.shard(&key);
-        if shard.len() >= SHARD_SIZE {
-            make_room(&mut shard, Instant::now());
-        }
-        shard.insert(key, cached);
-    }
-
-    /// Treats a stale answer as fresh until `until`, so that the next requests do not wait, unless it was replaced.
-    fn prolong(&self, key: &str, before: &Cached, until: Instant) {
-        let same = |there: &&mut Cached| there.stale_until == before.stale_until;
-        if let Some(there) = self.shard(key).get_mut(key).filter(same) {
-            there.fresh_until = until;
-        }
-    }
-
-    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Cached>> {
-        // The last characters of subjects differ, whatever the issuer makes them of.
-        let at = key
-            .bytes()
-            .rev()
-            .take(8)
-            .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        self.0.shards[at % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Drops expired users, and if that is less than an eighth of the shard, the first others that are found: they cost one query each when
-/// they come back. Dropping all would make every player at once cost one.
-fn make_room(shard: &mut HashMap<String, Cached>, now: Instant) {
-    shard.retain(|_, found| found.stale_until > now);
-    let mut surplus = shard.len().saturating_sub(SHARD_SIZE * 7 / 8);
-    shard.retain(|_, _| {
-        let goes = surplus > 0;
-        surplus -= usize::from(goes);
-        !goes
-    });
 }
 
 impl fmt::Debug for Users {
@@ -242,19 +247,19 @@ impl fmt::Debug for Users {
     }
 }
 
-fn is_away(answer: &Result<Arc<KnownUser>, Error>) -> bool {
-    answer.as_ref().is_err_and(Error::is_passing)
+fn is_transient(result: &Result<Arc<KnownUser>, Error>) -> bool {
+    result.as_ref().is_err_and(Error::is_transient)
 }
 
-/// Maps the issuer's roles to ours. A service is nothing else; all others are players, and may be operators too.
-pub(crate) fn roles(access: &Access) -> Vec<Role> {
+/// Maps the issuer's roles to ours. A service has no other role; all other callers are players, and may be operators too.
+pub(crate) fn roles(access: &AccessToken) -> Vec<Role> {
     if access.is_service {
         return vec![Role::Service];
     }
     [Role::Player].into_iter().chain(access.is_operator.then_some(Role::Operator)).collect()
 }
 
-/// The key of the cache: everything that an answer depends on. The subject is at the end, see [`Users::shard`].
+/// Returns the cache key: everything that a result depends on. The subject comes last, see [`UserCache::shard`].
 fn key(Identity { issuer, subject, name, roles }: &Identity) -> String {
     let mut key = String::with_capacity(issuer.len() + subject.len() + 64);
     for text in [name.as_deref().unwrap_or("\u{1}"), issuer] {
@@ -267,21 +272,20 @@ fn key(Identity { issuer, subject, name, roles }: &Identity) -> String {
     key
 }
 
-/// Shortens an issuer's name to what `account` accepts.
+/// Shortens a display name to what `account` accepts.
 fn shortened(name: String) -> String {
-    const MOST: usize = 100;
-    let name: String = name.chars().filter(|c| !c.is_control()).take(MOST).collect();
+    const MAX_LENGTH: usize = 100;
+    let name: String = name.chars().filter(|c| !c.is_control()).take(MAX_LENGTH).collect();
     name.trim().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use account::{UserId, UserState};
     use base::Timestamp;
 
     use super::*;
 
-    fn cached(stale_until: Instant) -> Cached {
+    fn cached(stale_until: Instant) -> CachedUser {
         let user = UserView {
             id: UserId::generate(),
             state: UserState::Active,
@@ -291,19 +295,31 @@ mod tests {
             created_at: Timestamp::from_millis(0),
         };
         let known = Arc::new(KnownUser { user, accounts: Vec::new() });
-        Cached { fresh_until: stale_until, stale_until, known }
+        CachedUser { fresh_until: stale_until, stale_until, known }
+    }
+
+    /// Returns the key of a user in the first shard: the bytes that choose the shard are equal.
+    fn key_in_one_shard(number: usize) -> String {
+        format!("{number} of shard")
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_shard_drops_expired_users_first_and_then_a_few() {
-        let (now, later) = (Instant::now(), Instant::now() + STALE);
-        let mut shard: HashMap<String, Cached> =
-            (0..SHARD_SIZE).map(|number| (number.to_string(), cached(later))).collect();
-        make_room(&mut shard, now);
-        assert_eq!(shard.len(), SHARD_SIZE * 7 / 8, "most of them stay");
-        shard.extend((0..SHARD_SIZE).map(|number| (format!("expired {number}"), cached(now))));
-        make_room(&mut shard, now);
-        assert_eq!(shard.len(), SHARD_SIZE * 7 / 8, "nobody goes who is not expired");
-        assert!(shard.keys().all(|key| !key.starts_with("expired")));
+    async fn full_shard_drops_expired_users_first_and_then_an_eighth() {
+        let (cache, now) = (UserCache::default(), Instant::now());
+        for number in 0..SHARD_SIZE {
+            cache.insert(key_in_one_shard(number), cached(now + STALE));
+        }
+        let used = || cache.shard(&key_in_one_shard(0)).len();
+        assert_eq!(used(), SHARD_SIZE, "the keys are in several shards");
+        cache.insert(key_in_one_shard(SHARD_SIZE), cached(now + STALE));
+        assert_eq!(used(), SHARD_SIZE * 7 / 8 + 1, "most users stay");
+        for number in 0..SHARD_SIZE / 8 - 1 {
+            cache.insert(key_in_one_shard(2 * SHARD_SIZE + number), cached(now));
+        }
+        assert_eq!(used(), SHARD_SIZE);
+        cache.insert(key_in_one_shard(3 * SHARD_SIZE), cached(now + STALE));
+        assert_eq!(used(), SHARD_SIZE * 7 / 8 + 1);
+        let shard = cache.shard(&key_in_one_shard(0));
+        assert!(shard.values().all(|cached| cached.stale_until > now), "expired users are dropped first");
     }
 }

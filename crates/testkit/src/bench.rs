@@ -6,31 +6,31 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::folder::target;
+use crate::folder::target_dir;
 
-/// What a benchmark has found out.
+/// The results of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Report {
     name: String,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
     measures: Vec<(String, f64)>,
-    words: Vec<(String, String)>,
+    labels: Vec<(String, String)>,
 }
 
 impl Report {
-    /// An empty report. The name is used for a file.
+    /// Creates an empty report. The name becomes the name of the JSON file.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             columns: Vec::new(),
             rows: Vec::new(),
             measures: Vec::new(),
-            words: Vec::new(),
+            labels: Vec::new(),
         }
     }
 
-    /// The heads of the table.
+    /// Sets the headings of the table.
     pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.columns = columns.into_iter().map(Into::into).collect();
         self
@@ -41,25 +41,24 @@ impl Report {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// Adds a number to the last line.
+    /// Adds a number to the summary line.
     pub fn measure(&mut self, key: &str, value: f64) {
         self.measures.push((key.to_owned(), value));
     }
 
-    /// Adds to the last line what is not a number.
-    pub fn word(&mut self, key: &str, value: &str) {
-        self.words.push((key.to_owned(), value.to_owned()));
+    /// Adds a text to the summary line.
+    pub fn label(&mut self, key: &str, value: &str) {
+        self.labels.push((key.to_owned(), value.to_owned()));
     }
 
-    /// Prints the table and the last line, and writes `bench/NAME.json` in the build folder.
+    /// Prints the table and the summary line, and writes `bench/NAME.json` in the build folder.
     ///
-    /// `ratio` is the one number that the benchmark is about, ours against what it is compared with;
-    /// `None` where there was nothing to compare with.
-    #[expect(clippy::print_stdout, reason = "this is what a benchmark is run for")]
+    /// `ratio` is the main result: our figure divided by the reference's. It is `None` if there was no reference.
+    #[expect(clippy::print_stdout, reason = "the report is the output of a benchmark")]
     pub fn finish(self, ratio: impl Into<Option<f64>>) -> io::Result<PathBuf> {
         let ratio = ratio.into();
-        let file = self.write(&target().join("bench"), ratio)?;
-        println!("{}{}", self.table(), self.last_line(ratio));
+        let file = self.write(&target_dir().join("bench"), ratio)?;
+        println!("{}{}", self.table(), self.summary_line(ratio));
         Ok(file)
     }
 
@@ -68,7 +67,7 @@ impl Report {
         let measures: serde_json::Map<_, _> =
             self.measures.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
         let words: serde_json::Map<_, _> =
-            self.words.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+            self.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
         let report = json!({
             "name": self.name, "ratio": ratio, "measures": measures, "words": words,
             "columns": self.columns, "rows": self.rows,
@@ -78,7 +77,7 @@ impl Report {
         Ok(file)
     }
 
-    /// The first column to the left, since it names things, the others to the right, since they count.
+    /// Formats the table. The first column holds names and is aligned left; the others hold numbers and are aligned right.
     fn table(&self) -> String {
         let lines = || std::iter::once(&self.columns).chain(&self.rows);
         let count = lines().map(Vec::len).max().unwrap_or(0);
@@ -97,15 +96,15 @@ impl Report {
         table
     }
 
-    fn last_line(&self, ratio: Option<f64>) -> String {
+    fn summary_line(&self, ratio: Option<f64>) -> String {
         let measures = self.measures.iter().map(|(key, value)| format!(" {key}={}", short(*value)));
-        let words = self.words.iter().map(|(key, value)| format!(" {key}={value}"));
+        let words = self.labels.iter().map(|(key, value)| format!(" {key}={value}"));
         let ratio = ratio.map_or("none".to_owned(), short);
         format!("{}: ratio={ratio}{}", self.name, measures.chain(words).collect::<String>())
     }
 }
 
-/// Three digits are what a measurement is worth.
+/// Formats a number with three significant digits.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_aligned() {
+    fn table_is_aligned() {
         let expected = "\
 way          per second     p99
 one by one          950  1.2 ms
@@ -141,19 +140,19 @@ all at once       12000   95 µs
     }
 
     #[test]
-    fn the_last_line_has_the_ratio_and_the_measures() {
-        assert_eq!(report().last_line(Some(12.63)), "locks: ratio=12.6 rate=12000 p99_ms=0.10");
+    fn summary_line_has_the_ratio_and_the_measures() {
+        assert_eq!(report().summary_line(Some(12.63)), "locks: ratio=12.6 rate=12000 p99_ms=0.10");
     }
 
     #[test]
-    fn a_report_may_have_nothing_to_compare_with() {
+    fn report_without_a_reference_has_no_ratio() {
         let mut report = report();
-        report.word("peer", "absent");
-        assert_eq!(report.last_line(None), "locks: ratio=none rate=12000 p99_ms=0.10 peer=absent");
+        report.label("peer", "absent");
+        assert_eq!(report.summary_line(None), "locks: ratio=none rate=12000 p99_ms=0.10 peer=absent");
     }
 
     #[test]
-    fn the_file_can_be_read_again() {
+    fn file_holds_the_whole_report() {
         let folder = Folder::fresh().unwrap();
         let file = report().write(&folder.path().join("bench"), Some(12.63)).unwrap();
         assert_eq!(file, folder.path().join("bench/locks.json"));
@@ -164,7 +163,7 @@ all at once       12000   95 µs
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_have_three_significant_digits() {
         let shown = [0.0, 0.000_123_4, 0.5, 12.345, 123.45, -7.0].map(short);
         assert_eq!(shown, ["0", "1.23e-4", "0.50", "12.3", "123", "-7.00"]);
     }

@@ -1,156 +1,186 @@
-//! A real browser, driven as a person would: Chromium without a window, over W3C WebDriver.
+//! A real browser: headless Chromium, controlled over W3C WebDriver.
 //!
-//! Chromium and its driver are two processes of ours. The driver could start Chromium by itself, but then
-//! in a process group of its own, out of the guard's reach. So we start it, and tell the driver where it is.
+//! Chromium and its driver are two processes that the test kit starts. The driver could start Chromium itself, but in a
+//! separate process group, which the guard could not kill. So the test kit starts Chromium and passes its port to the driver.
 //!
-//! What a page does not do as the test expects is a failed test: methods panic, and say what was asked,
-//! where the browser was, and what the page said.
+//! Methods panic if a page does not do what the test expects. The panic shows the command, the URL and the text of the page.
 
 mod chromium;
 mod cookie;
 mod driver;
+mod screen;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::eventually::Pace;
+use crate::eventually::PollBackoff;
 use crate::server::Server;
 
 use chromium::Chromium;
 pub use cookie::Cookie;
-use driver::{Driver, Refusal, Session};
+use driver::{Driver, DriverError, Session};
 
 const EXCERPT: usize = 600;
 const OWN_ERROR: &str = "chrome-error:";
+/// How often an element may be replaced before a click on it fails.
+const MAX_STALE: usize = 3;
 
-/// A browser with one tab and no past. Dropping it ends it.
+/// A browser with one tab and an empty profile. Dropping it stops it.
 #[derive(Debug)]
 pub struct Browser {
     session: Session,
-    // Dropped in this order: the driver would complain about a browser that is gone.
+    // Dropped in this order: the driver logs errors if its browser is gone.
     driver: Server<Driver>,
     chromium: Server<Chromium>,
 }
 
-/// A browser about to be started.
+/// The options of a browser.
 #[derive(Clone, Debug, Default)]
 pub struct BrowserBuilder {
-    trusts_everybody: bool,
+    accepts_any_certificate: bool,
     args: Vec<String>,
 }
 
 impl Browser {
-    /// A browser for the caller alone.
+    /// Starts a browser that only the caller uses.
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// A browser with options.
+    /// Returns a builder for a browser with options.
     pub fn builder() -> BrowserBuilder {
         BrowserBuilder::default()
     }
 
-    /// Opens a page and waits until it has loaded. A page with an error status is a page too.
+    /// Opens a page and waits until it has loaded. Pages with an error status are accepted.
     pub async fn goto(&self, url: impl AsRef<str>) {
         let url = url.as_ref();
         let what = format!("go to {url}");
-        self.must(&what, self.session.post("url", json!({ "url": url })).await).await;
-        // The driver takes the browser's own page about what went wrong for a page like any other.
+        self.expect_ok(&what, self.session.post("url", json!({ "url": url })).await).await;
+        // The driver reports success when the browser shows its own error page.
         if string(self.script("return document.URL").await).starts_with(OWN_ERROR) {
-            self.fail(&what, "there is no page").await;
+            self.fail(&what, "the browser shows an error page").await;
         }
     }
 
-    /// Loads the page again.
+    /// Reloads the page.
     pub async fn reload(&self) {
-        self.must("reload", self.session.post("refresh", json!({})).await).await;
+        self.expect_ok("reload", self.session.post("refresh", json!({})).await).await;
     }
 
-    /// Where the browser is.
+    /// Returns the URL of the page.
     pub async fn url(&self) -> String {
-        string(self.must("tell the address", self.session.get("url").await).await)
+        string(self.expect_ok("return the URL", self.session.get("url").await).await)
     }
 
-    /// The title of the page.
+    /// Returns the title of the page.
     pub async fn title(&self) -> String {
-        string(self.must("tell the title", self.session.get("title").await).await)
+        string(self.expect_ok("return the title", self.session.get("title").await).await)
     }
 
-    /// The HTML of the page as it is now.
+    /// Returns the current HTML of the page.
     pub async fn source(&self) -> String {
-        string(self.must("show the source", self.session.get("source").await).await)
+        string(self.expect_ok("return the source", self.session.get("source").await).await)
     }
 
-    /// What a person reads in the first element that fits the CSS selector.
+    /// Returns the visible text of the first element that matches the CSS selector.
     pub async fn text(&self, css: &str) -> String {
         let element = self.element(css).await;
         let read = self.session.get(&format!("element/{element}/text")).await;
-        string(self.must(&format!("read {css}"), read).await)
+        string(self.expect_ok(&format!("read {css}"), read).await)
     }
 
-    /// Clicks on the first element that fits, and waits for the page that this may lead to.
+    /// Clicks the first element that matches, and waits if that loads another page.
     pub async fn click(&self, css: &str) {
-        let element = self.element(css).await;
-        let clicked = self.session.post(&format!("element/{element}/click"), json!({})).await;
-        self.must(&format!("click on {css}"), clicked).await;
+        let mut clicked = self.try_click(css).await;
+        // A page that updates itself may have replaced the element in between.
+        for _ in 0..MAX_STALE {
+            if !matches!(&clicked, Err(error) if error.is_stale_element()) {
+                break;
+            }
+            clicked = self.try_click(css).await;
+        }
+        self.expect_ok(&format!("click on {css}"), clicked).await;
     }
 
-    /// Types into the first element that fits, instead of what is there.
+    async fn try_click(&self, css: &str) -> Result<Value, DriverError> {
+        let element = self.find(css).await?;
+        self.session.post(&format!("element/{element}/click"), json!({})).await
+    }
+
+    /// Replaces the content of the first input that matches.
     pub async fn fill(&self, css: &str, text: &str) {
         let what = format!("fill in {css}");
         let element = self.element(css).await;
-        self.must(&what, self.session.post(&format!("element/{element}/clear"), json!({})).await).await;
+        self.expect_ok(&what, self.session.post(&format!("element/{element}/clear"), json!({})).await).await;
         let typed = self.session.post(&format!("element/{element}/value"), json!({ "text": text })).await;
-        self.must(&what, typed).await;
+        self.expect_ok(&what, typed).await;
     }
 
-    /// Whether an element fits, now.
+    /// Returns the texts of all elements that match now, also of hidden ones.
+    pub async fn texts(&self, css: &str) -> Vec<String> {
+        self.collect(css, "element.textContent").await
+    }
+
+    /// Returns an attribute of all elements that match now and have it.
+    pub async fn attributes(&self, css: &str, name: &str) -> Vec<String> {
+        self.collect(css, &format!("element.getAttribute({})", json!(name))).await
+    }
+
+    async fn collect(&self, css: &str, value: &str) -> Vec<String> {
+        let js = format!(
+            "return [...document.querySelectorAll({})].map((element) => {value}).filter((value) => value !== null)",
+            json!(css)
+        );
+        let found = self.script(&js).await;
+        found.as_array().into_iter().flatten().cloned().map(string).collect()
+    }
+
+    /// Returns whether an element matches now.
     pub async fn has(&self, css: &str) -> bool {
         self.find(css).await.is_ok()
     }
 
-    /// Waits until an element fits.
+    /// Waits until an element matches.
     pub async fn wait_for(&self, css: &str, deadline: Duration) {
         self.until(&format!("an element {css}"), deadline, async || {
-            self.find(css).await.map(drop).map_err(|refusal| refusal.to_string())
+            self.find(css).await.map(drop).map_err(|error| error.to_string())
         })
         .await;
     }
 
-    /// Waits until the first element that fits says something that contains `needle`, and returns it all.
+    /// Waits until the text of the first element that matches contains `needle`, and returns the whole text.
     pub async fn wait_for_text(&self, css: &str, needle: &str, deadline: Duration) -> String {
         self.until(&format!("{needle:?} in {css}"), deadline, async || {
             let look = async {
                 let element = self.find(css).await?;
                 self.session.get(&format!("element/{element}/text")).await
             };
-            let text = look.await.map(string).map_err(|refusal| refusal.to_string())?;
+            let text = look.await.map(string).map_err(|error| error.to_string())?;
             if text.contains(needle) { Ok(text) } else { Err(text) }
         })
         .await
     }
 
-    /// Waits until the browser is where `fits` says yes, and returns the address.
+    /// Waits until the URL of the page satisfies `fits`, and returns it.
     pub async fn wait_for_url(&self, fits: impl Fn(&str) -> bool, deadline: Duration) -> String {
-        self.until("another address", deadline, async || {
-            let url = self.session.get("url").await.map(string).map_err(|refusal| refusal.to_string())?;
+        self.until("another URL", deadline, async || {
+            let url = self.session.get("url").await.map(string).map_err(|error| error.to_string())?;
             if fits(&url) { Ok(url) } else { Err(url) }
         })
         .await
     }
 
-    /// Runs the body of a function in the page, and returns what it returns. A promise is waited for.
+    /// Runs the body of a function in the page and returns its result. If the result is a promise, waits for it.
     pub async fn script(&self, js: &str) -> Value {
         let run = self.session.post("execute/sync", json!({ "script": js, "args": [] })).await;
-        self.must(&format!("run {js}"), run).await
+        self.expect_ok(&format!("run {js}"), run).await
     }
 
-    /// Runs the body of an `async` function in the page, and returns what it returns.
+    /// Runs the body of an `async` function in the page and returns its result.
     ///
     /// ```no_run
     /// # async fn test(browser: testkit::Browser) {
@@ -161,48 +191,46 @@ impl Browser {
         self.script(&format!("return (async () => {{ {js} }})()")).await
     }
 
-    /// The cookies that would be sent to the page where the browser is, those that scripts cannot see included.
+    /// Returns the cookies that the browser would send to the current page, including those hidden from scripts.
     pub async fn cookies(&self) -> Vec<Cookie> {
-        let found = self.must("list cookies", self.session.get("cookie").await).await;
+        let found = self.expect_ok("list cookies", self.session.get("cookie").await).await;
         found.as_array().into_iter().flatten().map(Cookie::parse).collect()
     }
 
-    /// Deletes [those](Self::cookies) cookies.
+    /// Deletes the [cookies](Self::cookies) of the current page.
     pub async fn delete_cookies(&self) {
-        self.must("delete cookies", self.session.delete("cookie").await).await;
+        self.expect_ok("delete cookies", self.session.delete("cookie").await).await;
     }
 
     /// Deletes the cookies of all sites.
     pub async fn delete_all_cookies(&self) {
-        let order = json!({ "cmd": "Network.clearBrowserCookies", "params": {} });
-        self.must("delete all cookies", self.session.post("goog/cdp/execute", order).await).await;
+        self.devtools("Network.clearBrowserCookies", json!({})).await;
     }
 
-    /// What the browser has complained about since this was last asked: errors of scripts, answers with an
-    /// error status, what a policy has blocked.
+    /// Returns the errors logged since the last call: script errors, responses with an error status, requests blocked by a
+    /// policy.
     pub async fn console_errors(&self) -> Vec<String> {
         let log = self.session.post("se/log", json!({ "type": "browser" })).await;
-        let log = self.must("show its log", log).await;
+        let log = self.expect_ok("return its log", log).await;
         let errors = log.as_array().into_iter().flatten().filter(|entry| entry["level"] == "SEVERE");
         errors.map(|entry| string(entry["message"].clone())).collect()
     }
 
-    /// Writes a picture of the page, in the format PNG.
+    /// Writes a screenshot of the page as a PNG file.
     ///
     /// # Panics
-    /// Also when the file cannot be written.
+    /// If the file cannot be written.
     pub async fn screenshot(&self, path: impl AsRef<Path>) {
-        let picture = string(self.must("take a picture", self.session.get("screenshot").await).await);
-        let bytes = BASE64.decode(picture).expect("the driver sends base64");
-        std::fs::write(path.as_ref(), bytes).expect("the picture can be written");
+        let picture = self.expect_ok("take a screenshot", self.session.get("screenshot").await).await;
+        screen::write_picture(path.as_ref(), picture);
     }
 
-    /// The processes: Chromium and its driver.
+    /// Returns the process ids of Chromium and its driver.
     pub fn pids(&self) -> Vec<u32> {
         [self.chromium.pid(), self.driver.pid()].into_iter().flatten().collect()
     }
 
-    /// Everything that they have written to the disk; gone when the browser is dropped.
+    /// Returns the folders of both processes. They are removed when the browser is dropped.
     pub fn folders(&self) -> Vec<&Path> {
         [self.chromium.folders(), self.driver.folders()].concat()
     }
@@ -210,11 +238,11 @@ impl Browser {
     async fn element(&self, css: &str) -> String {
         match self.find(css).await {
             Ok(element) => element,
-            Err(refusal) => self.fail(&format!("find {css}"), &refusal.to_string()).await,
+            Err(error) => self.fail(&format!("find {css}"), &error.to_string()).await,
         }
     }
 
-    async fn find(&self, css: &str) -> Result<String, Refusal> {
+    async fn find(&self, css: &str) -> Result<String, DriverError> {
         let found = self.session.post("element", json!({ "using": "css selector", "value": css })).await?;
         // An object of one field, whose name is a constant of the standard.
         let id = found.as_object().and_then(|object| object.values().next()).cloned();
@@ -223,7 +251,7 @@ impl Browser {
 
     async fn until<T>(&self, what: &str, deadline: Duration, look: impl AsyncFn() -> Result<T, String>) -> T {
         let started = Instant::now();
-        let mut pace = Pace::default();
+        let mut backoff = PollBackoff::default();
         loop {
             let seen = match look().await {
                 Ok(value) => return value,
@@ -232,45 +260,45 @@ impl Browser {
             if started.elapsed() >= deadline {
                 self.fail(&format!("wait for {what} within {deadline:?}"), &seen).await;
             }
-            pace.rest().await;
+            backoff.wait().await;
         }
     }
 
-    async fn must(&self, what: &str, answer: Result<Value, Refusal>) -> Value {
+    async fn expect_ok(&self, what: &str, answer: Result<Value, DriverError>) -> Value {
         match answer {
             Ok(value) => value,
-            Err(refusal) => self.fail(what, &refusal.to_string()).await,
+            Err(error) => self.fail(what, &error.to_string()).await,
         }
     }
 
-    /// Panics with all there is to know about the page.
+    /// Panics with the URL and an excerpt of the page.
     async fn fail(&self, what: &str, why: &str) -> ! {
         let url = self.session.get("url").await.map(string).unwrap_or_default();
         let read = json!({ "script": "return document.body?.innerText ?? ''", "args": [] });
         let text = self.session.post("execute/sync", read).await.map(string).unwrap_or_default();
         let excerpt: String = text.chars().take(EXCERPT).collect();
-        panic!("the browser cannot {what}: {why}\nat {url}, where it says:\n{excerpt}");
+        panic!("the browser cannot {what}: {why}\nat {url}, text of the page:\n{excerpt}");
     }
 }
 
 impl BrowserBuilder {
-    /// Accepts any certificate, as those of [`TlsProxy`](crate::TlsProxy).
-    pub fn trust_everybody(mut self) -> Self {
-        self.trusts_everybody = true;
+    /// Accepts any certificate, for example that of a [`TlsProxy`](crate::TlsProxy).
+    pub fn accept_any_certificate(mut self) -> Self {
+        self.accepts_any_certificate = true;
         self
     }
 
-    /// One more argument for Chromium.
+    /// Adds an argument for Chromium.
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// Starts it and waits until it does what it is told.
+    /// Starts the browser and waits until it accepts commands.
     pub async fn start(self) -> Result<Browser, Error> {
         let (chromium, driver) = (Chromium::find(self.args)?, Driver::find()?);
-        let (chromium, driver) = tokio::try_join!(Server::of(chromium), Server::of(driver))?;
-        let session = driver::open(&driver, chromium.kind.port(), self.trusts_everybody).await?;
+        let (chromium, driver) = tokio::try_join!(Server::start_new(chromium), Server::start_new(driver))?;
+        let session = driver::open(&driver, chromium.kind.port(), self.accepts_any_certificate).await?;
         Ok(Browser { session, driver, chromium })
     }
 }

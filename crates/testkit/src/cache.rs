@@ -1,25 +1,27 @@
-//! What is made once under the build folder and shared by all test processes from then on.
+//! Folders that are made once in the build folder and shared by all test processes.
 //!
-//! Any number of processes may want it at the same time and any of them may be killed while making it: a
-//! file lock, which the kernel releases, lets one at a time work, and a rename makes the result appear
-//! complete or not at all.
+//! Any number of processes may need a folder at the same time, and any of them may be killed while making it. A file lock,
+//! which the kernel releases, lets one process at a time make it. A rename makes the result appear complete or not at all.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::folder::{Folder, target};
+use crate::folder::{Folder, target_dir};
 use crate::process::Launch;
 
-/// The folder `name`, filled by `make` if this is the first time. Blocks.
+/// Returns the folder `name`. The first call fills it with `make`. Blocks.
 ///
-/// The name has no dot, which would be taken for an extension, and changes with whatever is put in.
-pub(crate) fn ready(name: &str, make: impl FnOnce(&Path) -> Result<(), Error>) -> Result<PathBuf, Error> {
-    ready_in(&target().join("testkit"), name, make)
+/// The name contains no dot, because a dot would start an extension. It must change with the content.
+pub(crate) fn get_or_make(
+    name: &str,
+    make: impl FnOnce(&Path) -> Result<(), Error>,
+) -> Result<PathBuf, Error> {
+    get_or_make_in(&target_dir().join("testkit"), name, make)
 }
 
-pub(crate) fn ready_in(
+pub(crate) fn get_or_make_in(
     home: &Path,
     name: &str,
     make: impl FnOnce(&Path) -> Result<(), Error>,
@@ -33,9 +35,9 @@ pub(crate) fn ready_in(
     fs::create_dir_all(home).map_err(failed)?;
     let lock = File::create(finished.with_extension("lock")).map_err(failed)?;
     lock.lock().map_err(failed)?;
-    // Made by somebody else while we waited?
+    // Another process may have made it while this one waited for the lock.
     if !finished.exists() {
-        // Whatever is here is from a machine that went down: processes clean up after themselves.
+        // Leftovers are from a machine that went down: processes clean up after themselves.
         match fs::remove_dir_all(&unfinished) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -48,7 +50,7 @@ pub(crate) fn ready_in(
     Ok(finished)
 }
 
-/// Runs a command to its end, which must be a good one; `log` is where its output goes. Blocks.
+/// Runs a command and waits for it. Its output goes to the file `log`. Fails if the exit status is not success. Blocks.
 pub(crate) fn run(what: &str, launch: &Launch, log: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::failed(what, error);
     let out = File::create(log).map_err(failed)?;
@@ -61,7 +63,7 @@ pub(crate) fn run(what: &str, launch: &Launch, log: &Path) -> Result<(), Error> 
     Err(Error::failed(what, format!("{status}; its log:\n{log}")))
 }
 
-/// A short name for a text, the same everywhere, by the function FNV-1a. It tells versions apart, no more.
+/// Returns a hash of the texts (FNV-1a) that distinguishes versions. Not for security.
 pub(crate) fn fingerprint(texts: &[&str]) -> String {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -75,9 +77,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_once_and_not_by_halves() {
+    fn folder_is_made_once_and_never_half_made() {
         let home = Folder::fresh().unwrap();
-        let broken = ready_in(home.path(), "thing", |folder| {
+        let broken = get_or_make_in(home.path(), "thing", |folder| {
             fs::write(folder.join("half"), "").unwrap();
             Err(Error::Failed("no more paper".to_owned()))
         });
@@ -85,7 +87,7 @@ mod tests {
         assert!(!home.path().join("thing").exists());
 
         for _ in 0..2 {
-            let made = ready_in(home.path(), "thing", |folder| {
+            let made = get_or_make_in(home.path(), "thing", |folder| {
                 assert!(!home.path().join("thing").exists(), "made a second time");
                 fs::write(folder.join("whole"), "").map_err(|error| Error::failed("thing", error))
             });
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_shows_its_log() {
+    fn failed_command_shows_its_log() {
         let folder = Folder::fresh().unwrap();
         let launch = Launch::new("sh").args(["-c", "echo no paper; exit 3"]);
         let error = run("printing", &launch, &folder.path().join("log")).unwrap_err().to_string();
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_told_apart() {
+    fn different_texts_have_different_fingerprints() {
         assert_eq!(fingerprint(&["a"]), fingerprint(&["a"]));
         assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["ab"]));
     }

@@ -1,10 +1,10 @@
-//! Whether Lua scripts touch only the keys that they declare.
+//! Checks that Lua scripts access only the keys that they declare.
 //!
-//! A proxy stands between a client and a Redis. It is signed in as a user of its own on the server. Before each script it allows
-//! that user the keys in the call's `KEYS` and nothing else, so Redis itself refuses every other key.
+//! A proxy forwards the commands of clients to Redis. Each of its connections has a separate Redis user. Before each script the
+//! proxy restricts that user to the keys in the call's `KEYS`, so Redis itself refuses every other key.
 //!
 //! A script may learn ids while it runs. It then declares the stem of such keys, and its header says so: `KEYS[2] stem of …`.
-//! Keys that begin with the stem and end with what the test calls a learned id are allowed too.
+//! Keys that consist of the stem and a learned id, which the test describes by a pattern, are allowed too.
 
 mod frame;
 
@@ -26,36 +26,36 @@ use crate::unique::unique;
 
 const PASSWORD: &str = "declared";
 
-/// The texts of all scripts that went through any proxy of this process, by their hash. A server keeps a script for every client,
-/// so the proxy that sees a call need not be the one that saw the script.
+/// The texts of all scripts that passed any proxy of this process, by hash. A server shares scripts among its clients, so one proxy
+/// may see the script and another the call.
 static TEXTS: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
 
-/// A proxy to a Redis whose scripts reach the keys that they declare and no others.
+/// A proxy to Redis that limits scripts to the keys that they declare. Dropping it stops it.
 #[derive(Debug)]
-pub struct DeclaredKeys {
+pub struct DeclaredKeysProxy {
     addr: SocketAddr,
-    seen: Arc<Seen>,
+    log: Arc<KeyLog>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct KeyLog {
     server: String,
-    /// What ids look like that scripts learn, as a glob pattern.
+    /// A glob pattern for the ids that scripts learn.
     learned: String,
     /// The texts of the scripts that were run.
     run: Mutex<BTreeSet<String>>,
     refused: Mutex<BTreeSet<String>>,
 }
 
-impl DeclaredKeys {
-    /// Starts a proxy to this server, which is one of ours. `learned` is a glob pattern for the ids that scripts append to stems.
+impl DeclaredKeysProxy {
+    /// Starts a proxy to this server, which must be a local one. `learned` is a glob pattern for the ids that scripts append to stems.
     ///
     /// # Panics
-    /// When it cannot have a port or a thread.
-    pub async fn of(redis: &Redis, learned: &str) -> Self {
-        let seen = Arc::new(Seen {
+    /// If no port or thread is available.
+    pub async fn start(redis: &Redis, learned: &str) -> Self {
+        let log = Arc::new(KeyLog {
             server: redis.url(),
             learned: learned.to_owned(),
             run: Mutex::default(),
@@ -63,8 +63,8 @@ impl DeclaredKeys {
         });
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
-        let (serving, target) = (Arc::clone(&seen), redis.addr());
-        // A thread of its own, like the fault proxy: it depends on no test's runtime.
+        let (serving, target) = (Arc::clone(&log), redis.addr());
+        // On a separate thread, like the fault proxy, so that it does not depend on the runtime of a test.
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime can be built").block_on(async move {
@@ -79,38 +79,42 @@ impl DeclaredKeys {
         let thread = std::thread::Builder::new().name("declared-keys".to_owned()).spawn(work);
         let thread = Some(thread.expect("a thread can be started"));
         let addr = is_ready.await.expect("the proxy starts");
-        Self { addr, seen, stop: Some(stop), thread }
+        Self { addr, log, stop: Some(stop), thread }
     }
 
-    /// Where it listens.
+    /// Returns the address that the proxy listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// `redis://…` of the proxy.
+    /// Returns the URL of the proxy: `redis://…`.
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
     }
 
-    /// Returns the keys that scripts touched without declaring them, also where the script went on after the refusal.
-    pub fn undeclared(&self) -> Vec<String> {
-        lock(&self.seen.refused).iter().cloned().collect()
+    /// Returns the keys that scripts accessed without declaring them, including refusals that the script ignored.
+    pub fn undeclared_keys(&self) -> Vec<String> {
+        lock(&self.log.refused).iter().cloned().collect()
     }
 
-    /// Checks that no script touched a key that it does not declare.
+    /// Asserts that no script accessed a key that it does not declare.
     ///
     /// # Panics
-    /// When one did.
-    pub fn assert_none_undeclared(&self) {
-        assert_eq!(self.undeclared(), [] as [&str; 0], "scripts touched keys that are not in their KEYS");
+    /// If one did.
+    pub fn assert_no_undeclared_keys(&self) {
+        assert_eq!(
+            self.undeclared_keys(),
+            [] as [&str; 0],
+            "scripts accessed keys that are not in their KEYS"
+        );
     }
 
-    /// Checks that every script of this folder was run through the proxy.
+    /// Asserts that every script of this folder was run through the proxy.
     ///
     /// # Panics
-    /// When one was not, or the folder cannot be read.
-    pub fn assert_all_run(&self, folder: &Path) {
-        let run = lock(&self.seen.run);
+    /// If one was not, or if the folder cannot be read.
+    pub fn assert_all_scripts_run(&self, folder: &Path) {
+        let run = lock(&self.log.run);
         let mut files = 0;
         for entry in std::fs::read_dir(folder).expect("a folder of scripts") {
             let path = entry.expect("a file").path();
@@ -124,7 +128,7 @@ impl DeclaredKeys {
     }
 }
 
-impl Drop for DeclaredKeys {
+impl Drop for DeclaredKeysProxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -133,33 +137,33 @@ impl Drop for DeclaredKeys {
     }
 }
 
-async fn serve(listener: TcpListener, target: SocketAddr, seen: Arc<Seen>) {
+async fn serve(listener: TcpListener, target: SocketAddr, log: Arc<KeyLog>) {
     while let Ok((client, _)) = listener.accept().await {
-        let seen = Arc::clone(&seen);
+        let log = Arc::clone(&log);
         tokio::spawn(async move {
-            // Each connection has its own user: what one may reach says nothing of the others.
+            // Each connection has its own user, so that connections do not change each other's restrictions.
             let user = unique();
-            if let Ok(admin) = sign_in(&seen.server).await {
-                let connection = Connection { admin, user, seen, is_confined: false };
-                // A client that has left is no failure.
+            if let Ok(admin) = sign_in(&log.server).await {
+                let connection = Connection { admin, user, log, is_restricted: false };
+                // An error here means that the client disconnected.
                 let _ = connection.run(client, target).await;
             }
         });
     }
 }
 
-/// Connects as the default user. It waits as long as it takes: the client has its own timeout, and the machine may be busy.
+/// Connects as the default user, without a timeout: the client has its own, and the machine may be busy.
 async fn sign_in(url: &str) -> redis::RedisResult<MultiplexedConnection> {
-    let patient = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&patient).await
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 struct Connection {
     admin: MultiplexedConnection,
     user: String,
-    seen: Arc<Seen>,
-    /// Whether the user is confined to some keys.
-    is_confined: bool,
+    log: Arc<KeyLog>,
+    /// Whether the user is restricted to some keys.
+    is_restricted: bool,
 }
 
 impl Connection {
@@ -167,18 +171,18 @@ impl Connection {
         let rules = ["on", &format!(">{PASSWORD}"), "allchannels", "allkeys", "+@all"].map(str::to_owned);
         self.allow(&rules).await?;
         let mut server = TcpStream::connect(target).await?;
-        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        let (mut received, mut reply) = (Vec::new(), Vec::new());
         let auth = ["AUTH", &self.user, PASSWORD].map(|word| format!("${}\r\n{word}\r\n", word.len()));
         server.write_all(format!("*3\r\n{}", auth.concat()).as_bytes()).await?;
-        read_frame(&mut server, &mut answered).await?;
+        read_frame(&mut server, &mut reply).await?;
         loop {
-            let frame = read_frame(&mut client, &mut asked).await?;
+            let frame = read_frame(&mut client, &mut received).await?;
             let words = frame::command(&frame);
             let name = words.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
             if name.ends_with(b"SUBSCRIBE") {
-                // From here on the server speaks unasked, and no script is run.
+                // From here on the server pushes messages, and the client runs no script.
                 server.write_all(&frame).await?;
-                server.write_all(&asked).await?;
+                server.write_all(&received).await?;
                 tokio::io::copy_bidirectional(&mut client, &mut server).await?;
                 return Ok(());
             }
@@ -195,38 +199,42 @@ impl Connection {
             };
             let is_script = text.is_some();
             match text {
-                Some(text) => self.confine(text, &words[2..]).await?,
-                None => self.set_free().await?,
+                Some(text) => self.restrict_to(text, &words[2..]).await?,
+                None => self.lift_restriction().await?,
             }
             server.write_all(&frame).await?;
-            let answer = read_frame(&mut server, &mut answered).await?;
-            // Before the client has its answer, and asks the proxy what was refused.
+            let answer = read_frame(&mut server, &mut reply).await?;
+            // Before the client gets its response and asks the proxy for refused keys.
             if is_script {
-                self.look_for_refusals().await?;
+                self.record_refusals().await?;
             }
             client.write_all(&answer).await?;
         }
     }
 
-    /// Confines the user to the keys of a call: `rest` is their number, the keys and the arguments.
-    async fn confine(&mut self, text: String, rest: &[&[u8]]) -> io::Result<()> {
-        let [count, keys @ ..] = rest else { return self.set_free().await };
+    /// Restricts the user to the keys of a call. `rest` is the number of keys, the keys and the arguments.
+    async fn restrict_to(&mut self, text: String, rest: &[&[u8]]) -> io::Result<()> {
+        let [count, keys @ ..] = rest else { return self.lift_restriction().await };
         let count = String::from_utf8_lossy(count).parse().unwrap_or(0);
         let mut rules = vec!["resetkeys".to_owned()];
         for (at, key) in keys.iter().take(count).enumerate() {
             let key = literal(key);
             if text.contains(&format!("KEYS[{}] stem of", at + 1)) {
-                rules.push(format!("~{key}{}", self.seen.learned));
+                rules.push(format!("~{key}{}", self.log.learned));
             }
             rules.push(format!("~{key}"));
         }
-        lock(&self.seen.run).insert(text);
-        self.is_confined = true;
+        lock(&self.log.run).insert(text);
+        self.is_restricted = true;
         self.allow(&rules).await
     }
 
-    async fn set_free(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.is_confined) { self.allow(&["allkeys".to_owned()]).await } else { Ok(()) }
+    async fn lift_restriction(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_restricted) {
+            self.allow(&["allkeys".to_owned()]).await
+        } else {
+            Ok(())
+        }
     }
 
     async fn allow(&mut self, rules: &[String]) -> io::Result<()> {
@@ -235,20 +243,20 @@ impl Connection {
         command.exec_async(&mut self.admin).await.map_err(io::Error::other)
     }
 
-    /// Reads the refusals that Redis logged, those that a script caught included.
-    async fn look_for_refusals(&mut self) -> io::Result<()> {
+    /// Records the refusals that Redis logged, including those that a script caught.
+    async fn record_refusals(&mut self) -> io::Result<()> {
         let log = redis::cmd("ACL").arg("LOG").query_async(&mut self.admin).await;
         let log: Vec<HashMap<String, redis::Value>> = log.map_err(io::Error::other)?;
         let text = |value: Option<&redis::Value>| {
             value.and_then(|value| redis::from_redis_value_ref::<String>(value).ok()).unwrap_or_default()
         };
         let ours = log.iter().filter(|entry| text(entry.get("username")) == self.user);
-        lock(&self.seen.refused).extend(ours.map(|entry| text(entry.get("object"))));
+        lock(&self.log.refused).extend(ours.map(|entry| text(entry.get("object"))));
         Ok(())
     }
 }
 
-/// Reads one frame. What came after it stays in the buffer.
+/// Reads one frame. Bytes after it stay in the buffer.
 async fn read_frame(from: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Vec<u8>> {
     loop {
         if let Some(length) = frame::length(buffer) {
@@ -262,7 +270,7 @@ async fn read_frame(from: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Ve
     }
 }
 
-/// Returns the glob pattern that matches this key. Rules have no spaces.
+/// Returns the glob pattern that matches this key. ACL rules cannot contain spaces, so `?` stands for them.
 fn literal(key: &[u8]) -> String {
     let mut pattern = String::new();
     for character in String::from_utf8_lossy(key).chars() {

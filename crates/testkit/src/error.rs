@@ -1,17 +1,16 @@
-//! Why a server cannot be had.
+//! Errors of starting a server.
 
-/// Why a server cannot be had.
+/// The reason why a server is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not installed. On a developer's machine that skips a test, see [`need!`](crate::need).
+    /// The program is not installed. On a developer's machine the test is skipped, see [`need!`](crate::need).
     #[error("{program} is not on the PATH; {remedy}")]
     Missing {
-        /// The program that was looked for.
         program: &'static str,
-        /// What would help.
+        /// What the reader can do about it.
         remedy: &'static str,
     },
-    /// It is there and does not work, which no test may pass over.
+    /// The program is installed and does not work. This fails the test everywhere.
     #[error("{0}")]
     Failed(String),
 }

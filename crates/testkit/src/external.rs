@@ -1,4 +1,4 @@
-//! Servers that already run and are named by a variable: they are not ours, so we leave them clean.
+//! Servers that already run and are named by an environment variable. Tests clean up after themselves there.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use url::Url;
 
 use crate::Error;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The address in `variable`, if it is set and not empty.
-pub(crate) fn named_by(
+/// Returns the URL in `variable`, if the variable is set and not empty.
+pub(crate) fn from_variable(
     variable: &str,
     parse: impl FnOnce(&str) -> Result<Url, String>,
 ) -> Result<Option<Url>, Error> {
@@ -19,40 +19,39 @@ pub(crate) fn named_by(
     }
 }
 
-/// A URL that names a host. Without a scheme, as people write it, it gets the default one.
+/// Parses a URL with a host. A text without a scheme gets the default scheme.
 pub(crate) fn parse_url(text: &str, scheme: &str) -> Result<Url, String> {
     let whole = if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") };
-    // The text may hold a password: it is not repeated.
+    // The text may contain a password, so the error does not repeat it.
     let url = Url::parse(&whole).map_err(|error| format!("not a URL ({error})"))?;
     if url.host_str().is_none_or(str::is_empty) {
-        return Err("the URL names no host".to_owned());
+        return Err("the URL has no host".to_owned());
     }
     Ok(url)
 }
 
-/// Asks an external server once whether it is there, and says which one is not.
+/// Runs a probe of an external server. The error names the variable, the host and the port.
 pub(crate) async fn check(
     variable: &str,
     url: &Url,
-    question: impl Future<Output = Result<(), String>>,
+    probe: impl Future<Output = Result<(), String>>,
 ) -> Result<(), Error> {
-    let answer = tokio::time::timeout(PATIENCE, question).await;
-    answer.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}"))).map_err(|why| {
+    let result = tokio::time::timeout(TIMEOUT, probe).await;
+    result.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}"))).map_err(|why| {
         let host = url.host_str().unwrap_or("?");
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         Error::failed(variable, format!("the server at {host}{port}: {why}"))
     })
 }
 
-/// Runs the clean-up of a room on an external server, best effort, from `drop`.
+/// Cleans up a namespace on an external server from `drop`, best effort. Blocks until done, because the process may be about to end.
 ///
-/// On a thread and a runtime of its own, because the test's runtime may be ending at this moment and
-/// cannot be waited for from within; and waited for, because the process may be about to end.
+/// Runs on a separate thread and runtime, because `drop` cannot block on the test's runtime, which may be shutting down.
 pub(crate) fn clean_up<E>(work: impl Future<Output = Result<(), E>> + Send + 'static) {
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
-            let _ = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+            let _ = runtime.block_on(async { tokio::time::timeout(TIMEOUT, work).await });
         }
     });
     let _ = thread.join();
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clean_up_has_been_done_when_it_returns() {
+    fn clean_up_is_complete_when_it_returns() {
         let (done, seen) = std::sync::mpsc::channel();
         clean_up(async move {
             tokio::task::yield_now().await;
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_may_be_left_out_but_not_the_host() {
+    fn url_needs_a_host_but_no_scheme() {
         assert_eq!(parse_url("cache:6379", "redis").unwrap().as_str(), "redis://cache:6379");
         assert_eq!(parse_url("tls://bus", "nats").unwrap().as_str(), "tls://bus");
         assert!(parse_url("redis:///0", "redis").is_err());

@@ -1,4 +1,4 @@
-//! Folders that cannot outlive the test process, and where they are made.
+//! Temporary folders that do not outlive the test process.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,52 +11,51 @@ use nix::sys::statvfs::statvfs;
 use crate::guard;
 use crate::unique::unique;
 
-/// Memory that looks like a disk: no write ever waits for hardware.
+/// A file system in memory: writes do not wait for a disk.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Below this a few databases could fill it up, and a full one fails tests in baffling ways.
-const ROOM_WANTED: u64 = 2 << 30;
+/// With less free space a few databases could fill it up, and tests would fail for unclear reasons.
+const MIN_FREE_SPACE: u64 = 2 << 30;
 
-/// A folder of its own for one purpose; dropping it removes it, and so does the end of the process.
+/// A temporary folder. It is removed when it is dropped or when the process ends.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// A new empty folder in the fastest place there is: memory, or else the system's temporary folder.
+    /// Creates an empty folder in memory if possible, or else in the system's temporary folder.
     pub fn fresh() -> io::Result<Self> {
         Self::within(&fastest())
     }
 
-    /// A new empty folder on the disk that holds the build, where a sync to disk costs what it costs.
+    /// Creates an empty folder on the disk of the build folder, where a sync has its real cost.
     pub fn on_disk() -> io::Result<Self> {
-        Self::within(&target().join("testkit").join("run"))
+        Self::within(&target_dir().join("testkit").join("run"))
     }
 
     pub(crate) fn within(parent: &Path) -> io::Result<Self> {
         fs::create_dir_all(parent)?;
-        // Servers are recognised by the folder they say they are in, and they follow links.
+        // Servers are recognised by the folder that they report, and they resolve symbolic links.
         let path = parent.canonicalize()?.join(unique());
         guard::folder(&path);
         fs::create_dir(&path)?;
         Ok(Self { path })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the folder its final name in one step. Somebody who looks sees all of it or none of it.
+    /// Renames the folder to its final name, atomically. Other processes see the whole folder or nothing.
     pub(crate) fn publish(self, name: &Path) -> io::Result<()> {
-        // Afterwards nothing is left under the old name for `drop` and the guard to remove.
+        // Afterwards `drop` and the guard find nothing under the old name.
         fs::rename(&self.path, name)
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Processes that use it are gone by now, but be patient with whoever just looks (a backup, an indexer).
+        // Retries, because another program (a backup, an indexer) may have the folder open.
         for _ in 0..20 {
             match fs::remove_dir_all(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -68,7 +67,7 @@ impl Drop for Folder {
     }
 }
 
-/// Copies a folder and everything in it. On file systems that can, blocks are shared, not copied.
+/// Copies a folder recursively. Shares blocks on file systems that support it.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -85,9 +84,9 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// The folder that the build goes to, `target` as a rule.
 ///
-/// The running test lies in it, whatever set its place: a variable, a flag or a configuration file.
+/// The running test program lies in it, so it is found whichever way it was set: variable, flag or configuration file.
 /// Where that does not help (a test binary that was moved) the variable and the source tree do.
-pub fn target() -> PathBuf {
+pub fn target_dir() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/"));
     std::env::current_exe()
         .ok()
@@ -96,20 +95,20 @@ pub fn target() -> PathBuf {
         .unwrap_or_else(|| workspace.join("target"))
 }
 
-/// Cargo marks the folder as a cache, for the benefit of backup programs.
+/// Finds the build folder by the file with which cargo marks it as a cache.
 fn build_folder_above(exe: &Path) -> Option<PathBuf> {
     exe.ancestors().skip(1).find(|above| above.join("CACHEDIR.TAG").exists()).map(Path::to_path_buf)
 }
 
 fn from_variable(workspace: &Path, set: &OsStr) -> PathBuf {
-    // A relative one is relative to where cargo was called, mostly the workspace.
+    // A relative path is relative to the folder where cargo was called, usually the workspace.
     workspace.join(set)
 }
 
 fn fastest() -> PathBuf {
     let memory = Path::new(SHARED_MEMORY);
     match statvfs(memory) {
-        Ok(disk) if disk.blocks_available() * disk.fragment_size() > ROOM_WANTED => memory.to_path_buf(),
+        Ok(disk) if disk.blocks_available() * disk.fragment_size() > MIN_FREE_SPACE => memory.to_path_buf(),
         _ => std::env::temp_dir(),
     }
 }
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_build_folder_is_found() {
+    fn build_folder_is_found() {
         let home = Folder::fresh().unwrap();
         let exe = home.path().join("debug/deps/tests");
         assert_eq!(build_folder_above(&exe), None);

@@ -1,8 +1,8 @@
-//! Inputs that nobody would send on purpose, for parsers of what comes from the network.
+//! Malformed inputs for parsers of network data.
 //!
-//! The loop takes a sample, changes it at random and gives it to the parser. A changed input that the parser accepts becomes a sample
-//! itself, so that later ones reach deeper. It needs no instrumentation and runs on the stable compiler, in the profile of tests: an
-//! arithmetic overflow is a panic there.
+//! The loop takes a sample, mutates it at random and gives it to the parser. A mutated input that the parser accepts becomes a
+//! sample itself, so that later inputs reach deeper code. It needs no instrumentation and runs on the stable compiler, in the test
+//! profile, where arithmetic overflow panics.
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,11 +14,11 @@ use fastrand::Rng;
 
 use crate::Seed;
 
-/// How many seconds a target runs: `cargo xtask fuzz` sets it.
+/// How many seconds a target runs. `cargo xtask fuzz` sets it.
 const VARIABLE: &str = "FUZZ_SECONDS";
 /// How long a target runs as a normal test.
-const USUALLY: Duration = Duration::from_secs(1);
-/// An input that takes longer is a way to hold us up.
+const DEFAULT_LENGTH: Duration = Duration::from_secs(1);
+/// An input that takes longer is a denial of service.
 const SLOW: Duration = Duration::from_secs(5);
 /// The longest input.
 const MAX_LENGTH: usize = 8 * 1024;
@@ -59,32 +59,32 @@ const SPECIAL: &[&[u8]] = &[
     b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
 ];
 
-/// Gives changed samples to a parser for a second, or for `FUZZ_SECONDS`. The parser returns whether it accepts an input; it must neither
-/// panic nor take long.
+/// Gives mutated samples to a parser for one second, or for `FUZZ_SECONDS`. The parser returns whether it accepts an input. It must
+/// neither panic nor take long.
 ///
 /// # Panics
-/// When the parser panics or takes too long, with the input.
+/// If the parser panics or takes too long. The message shows the input.
 pub fn fuzz<S: AsRef<[u8]>>(target: &str, samples: &[S], mut parse: impl FnMut(&[u8]) -> bool) {
     let seconds = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
-    let (seed, length) = (Seed::new(), seconds.map_or(USUALLY, Duration::from_secs));
+    let (seed, length) = (Seed::new(), seconds.map_or(DEFAULT_LENGTH, Duration::from_secs));
     let mut samples: Vec<Vec<u8>> = samples.iter().map(|sample| sample.as_ref().to_vec()).collect();
     samples.push(Vec::new());
     let (given, mut choices) = (samples.len(), seed.choices(0));
-    let watch = Watch::start(target);
+    let watchdog = Watchdog::start(target);
     let (began, mut executions, mut accepted) = (Instant::now(), 0_u64, 0_u64);
-    // The samples as they are come first: what was once found stays found.
+    // Unchanged samples come first, because they include inputs that once failed.
     let mut next = 0;
     while began.elapsed() < length {
         let input = match samples.get(next).filter(|_| next < given) {
             Some(sample) => sample.clone(),
-            None => changed(&samples, &mut choices),
+            None => mutated(&samples, &mut choices),
         };
         next += 1;
-        watch.set(&input);
+        watchdog.set(&input);
         let started = Instant::now();
         match catch_unwind(AssertUnwindSafe(|| parse(&input))) {
             Err(panic) => {
-                eprintln!("{target} panics at {}", shown(&input));
+                eprintln!("{target} panics at {}", escaped(&input));
                 resume_unwind(panic);
             }
             Ok(is_accepted) => {
@@ -92,7 +92,7 @@ pub fn fuzz<S: AsRef<[u8]>>(target: &str, samples: &[S], mut parse: impl FnMut(&
                     started.elapsed() < SLOW,
                     "{target} takes {:?} for {}",
                     started.elapsed(),
-                    shown(&input)
+                    escaped(&input)
                 );
                 executions += 1;
                 accepted += u64::from(is_accepted);
@@ -106,7 +106,7 @@ pub fn fuzz<S: AsRef<[u8]>>(target: &str, samples: &[S], mut parse: impl FnMut(&
     eprintln!("{target}: {executions} executions, {rate}/s, {accepted} accepted, {} samples", samples.len());
 }
 
-/// Keeps an accepted input as a sample. Those that were given stay.
+/// Keeps an accepted input as a sample, possibly in place of an earlier accepted input. The caller's samples stay.
 fn keep(samples: &mut Vec<Vec<u8>>, given: usize, input: Vec<u8>, choices: &mut Rng) {
     if samples.len() < MAX_SAMPLES {
         samples.push(input);
@@ -116,17 +116,17 @@ fn keep(samples: &mut Vec<Vec<u8>>, given: usize, input: Vec<u8>, choices: &mut 
     }
 }
 
-/// A sample with one to eight changes.
-fn changed(samples: &[Vec<u8>], choices: &mut Rng) -> Vec<u8> {
+/// Returns a sample with one to eight mutations.
+fn mutated(samples: &[Vec<u8>], choices: &mut Rng) -> Vec<u8> {
     let mut input = samples[choices.usize(..samples.len())].clone();
     for _ in 0..1 << choices.u32(0..=3) {
-        change(&mut input, samples, choices);
+        mutate(&mut input, samples, choices);
     }
     input.truncate(MAX_LENGTH);
     input
 }
 
-fn change(input: &mut Vec<u8>, samples: &[Vec<u8>], choices: &mut Rng) {
+fn mutate(input: &mut Vec<u8>, samples: &[Vec<u8>], choices: &mut Rng) {
     let at = choices.usize(..=input.len());
     let until = (at + choices.usize(..=16)).min(input.len());
     match choices.u32(0..9) {
@@ -150,13 +150,13 @@ fn change(input: &mut Vec<u8>, samples: &[Vec<u8>], choices: &mut Rng) {
             let special = SPECIAL[choices.usize(..SPECIAL.len())];
             input.splice(at..until, special.iter().copied());
         }
-        // Repeats a part, sometimes often: depth and length.
+        // Repeats a part, sometimes 200 times, to test nesting depth and length.
         6 => {
             let times = if choices.u32(0..20) == 0 { 200 } else { 1 };
             let part: Vec<u8> = input[at..until].repeat(times);
             input.splice(at..at, part);
         }
-        // The end of another sample, or a part of it.
+        // Continues with the end of another sample.
         7 => {
             let other = &samples[choices.usize(..samples.len())];
             let from = choices.usize(..=other.len());
@@ -170,21 +170,21 @@ fn change(input: &mut Vec<u8>, samples: &[Vec<u8>], choices: &mut Rng) {
     }
 }
 
-/// An input as a byte string of Rust, ready to be added to the samples.
-fn shown(input: &[u8]) -> String {
+/// Formats an input as a Rust byte string that can be pasted into the samples.
+fn escaped(input: &[u8]) -> String {
     let mut text = String::from("b\"");
     input.iter().flat_map(|byte| std::ascii::escape_default(*byte)).for_each(|byte| text.push(byte.into()));
     let _ = write!(text, "\" ({} bytes)", input.len());
     text
 }
 
-/// Ends the process when one input takes for ever: nothing else could.
-struct Watch {
+/// Aborts the process if the parser hangs on one input. A thread cannot be stopped in another way.
+struct Watchdog {
     current: Arc<Mutex<(Instant, Vec<u8>)>>,
     over: Arc<AtomicBool>,
 }
 
-impl Watch {
+impl Watchdog {
     fn start(target: &str) -> Self {
         let current = Arc::new(Mutex::new((Instant::now(), Vec::new())));
         let over = Arc::<AtomicBool>::default();
@@ -194,7 +194,7 @@ impl Watch {
                 std::thread::sleep(Duration::from_millis(200));
                 let (since, input) = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 if since.elapsed() > SLOW * 4 && !ended.load(Ordering::Relaxed) {
-                    eprintln!("{target} hangs at {}", shown(&input));
+                    eprintln!("{target} hangs at {}", escaped(&input));
                     std::process::abort();
                 }
             }
@@ -210,7 +210,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for Watchdog {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "found")]
-    fn a_parser_that_panics_on_a_rare_input_is_found() {
+    fn fuzzing_finds_a_rare_panic() {
         let samples = ["GET /index.html HTTP/1.1\r\nhost: example\r\n\r\n"];
         fuzz("an example", &samples, |input| {
             assert!(!(input.contains(&0xff) && input.starts_with(b"GET") && input.len() < 40), "found");
@@ -231,11 +231,11 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_inputs() {
+    fn same_seed_makes_the_same_inputs() {
         let samples = [b"one".to_vec(), b"two".to_vec()];
         let inputs = |seed: u64| {
             let mut choices = Rng::with_seed(seed);
-            (0..200).map(|_| changed(&samples, &mut choices)).collect::<Vec<_>>()
+            (0..200).map(|_| mutated(&samples, &mut choices)).collect::<Vec<_>>()
         };
         assert_eq!(inputs(1), inputs(1));
         assert_ne!(inputs(1), inputs(2));

@@ -1,12 +1,11 @@
-//! The guard: one small shell beside the test process that cleans up when the test process is gone.
+//! The guard: a shell process that cleans up after the test process has ended.
 //!
-//! Invariant: whatever must not outlive the test process is *announced before it exists*. A line that
-//! has been written is in the pipe, and the guard reads the pipe to its end even if the writer was
-//! killed in the next instruction. So there is no moment at which `kill -9` leaks anything, and no
-//! acknowledgement to wait for.
+//! Invariant: every process and folder is *registered with the guard before it exists*. A written line is in the pipe, and the
+//! guard reads the pipe to its end even if the writer was killed right after the write. So `kill -9` leaks nothing at any
+//! moment, and no acknowledgement is needed.
 //!
-//! A death signal (`PR_SET_PDEATHSIG`) would not do: it follows the *thread* that started the child,
-//! and test threads end all the time.
+//! A death signal (`PR_SET_PDEATHSIG`) does not work here: it is sent when the *thread* that started the child ends, and test
+//! threads end all the time.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -24,46 +23,46 @@ struct Guard {
     child: Child,
 }
 
-/// Promises that `path`, which is about to be created, goes away with this process.
+/// Registers a folder that is about to be created. The guard removes it after this process has ended.
 pub(crate) fn folder(path: &Path) {
     let path = path.to_str().expect("the temporary folder's path is valid UTF-8");
     assert!(!path.contains('\n'), "a line break in the path {path:?}");
-    tell(&format!("folder {path}"));
+    send(&format!("folder {path}"));
 }
 
-/// Promises that the process group led by `pid` is killed when this process is gone.
+/// Registers a process group. The guard kills it after this process has ended.
 pub(crate) fn watch(pid: u32) {
-    tell(&format!("watch {pid}"));
+    send(&format!("watch {pid}"));
 }
 
-/// Withdraws [`watch`]. To be said before `pid` is reaped: afterwards the number may be reused.
+/// Withdraws [`watch`]. Must be called before `pid` is reaped, because the number may be reused afterwards.
 pub(crate) fn forget(pid: u32) {
-    tell(&format!("forget {pid}"));
+    send(&format!("forget {pid}"));
 }
 
-/// The guard's own process id, so that tests can see it end.
+/// Returns the process id of the guard, so that tests can check that it ends.
 pub fn pid() -> u32 {
     GUARD.lock().unwrap_or_else(PoisonError::into_inner).child.id()
 }
 
-fn tell(line: &str) {
-    // The lock is poisoned only if the guard died under another test, which the write below reports.
+fn send(line: &str) {
+    // The lock is poisoned only if the guard died during another test. The write below reports that.
     let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
-    // One write of less than PIPE_BUF bytes: the guard sees all of the line or nothing.
+    // One write of less than PIPE_BUF bytes is atomic: the guard reads the whole line or nothing.
     guard
         .stdin
         .write_all(format!("{line}\n").as_bytes())
-        .expect("the guard that cleans up after this test process is gone");
+        .expect("the guard process, which cleans up after this test process, has ended");
 }
 
 impl Guard {
     fn start() -> Self {
         let mut child = Command::new("sh")
             .args(["-c", SCRIPT, "testkit-guard"])
-            // Its own group: Ctrl-C in a terminal ends the test process and leaves us the guard.
+            // Its own process group: Ctrl-C in a terminal stops the test process but not the guard.
             .process_group(0)
             .stdin(Stdio::piped())
-            // Nothing inherited: whoever reads the output of the tests must not wait for the guard.
+            // Inherits no output: a reader of the test output must not wait for the guard to end.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_it_kills_what_it_watches_and_has_not_been_told_to_forget() {
+    fn guard_kills_watched_processes_and_spares_forgotten_ones() {
         let (watched, forgotten, unknown) = (sleeper(), sleeper(), sleeper());
         let mut guard = Guard::start();
         writeln!(guard.stdin, "watch {}", forgotten.pid()).unwrap();
@@ -102,7 +101,7 @@ mod tests {
         end(guard);
         assert_eq!(watched.wait().signal(), Some(9));
         for other in [forgotten, unknown] {
-            // A kill that is on its way comes first.
+            // A pending SIGKILL would be delivered before this signal.
             other.signal(Signal::SIGTERM);
             assert_eq!(other.wait().signal(), Some(15));
         }
@@ -111,13 +110,13 @@ mod tests {
     #[test]
     fn folders_may_have_spaces_in_their_names() {
         let parent = crate::Folder::fresh().unwrap();
-        let (told, not_told) = (parent.path().join("a  b 'c'"), parent.path().join("a"));
-        for folder in [&told, &not_told] {
+        let (registered, other) = (parent.path().join("a  b 'c'"), parent.path().join("a"));
+        for folder in [&registered, &other] {
             std::fs::create_dir_all(folder.join("deep")).unwrap();
         }
         let mut guard = Guard::start();
-        writeln!(guard.stdin, "folder {}", told.display()).unwrap();
+        writeln!(guard.stdin, "folder {}", registered.display()).unwrap();
         end(guard);
-        assert!(!told.exists() && not_told.exists());
+        assert!(!registered.exists() && other.exists());
     }
 }

@@ -1,12 +1,12 @@
 # Cleans up after a test process, however it ends.
 #
-# The test process holds the other end of our stdin and tells us, a line at a time, what to clean up.
-# When it is gone, by exit, panic, abort or kill -9, the kernel closes that end, we read to the end
-# of what it managed to say, and act. Nothing here depends on the test process running any code.
+# The test process writes to the stdin of this script, one line per thing to clean up. When the test process ends
+# (exit, panic, abort, kill -9), the kernel closes the pipe. The script then reads what is left in the pipe and cleans
+# up. This does not depend on the test process running any code.
 #
 #   folder PATH   remove PATH at the end
 #   watch PID     kill the process group PID at the end
-#   forget PID    PID has ended and may soon belong to somebody else
+#   forget PID    PID has ended; the number may be reused
 trap '' HUP INT QUIT TERM
 cd /
 pids=
@@ -28,7 +28,7 @@ for pid in $pids; do
     kill -s KILL -- "-$pid"
 done
 
-# A process that is being killed may still finish creating a file: insist, within reason.
+# A process that is being killed may still create a file, so retry for up to ten seconds.
 for folder in "$@"; do
     tries=0
     until rm -rf -- "$folder" && [ ! -e "$folder" ]; do

@@ -1,4 +1,4 @@
-//! Finding installed programs.
+//! Search for installed programs.
 
 use std::env;
 use std::fs;
@@ -6,22 +6,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where servers are installed that an ordinary user's PATH does not list.
-const ALSO_LOOKED_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+/// Folders with servers that are not on the PATH of an ordinary user.
+const EXTRA_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// Every program of that name, in the order of the PATH.
+/// Finds every program of that name, in the order of the PATH.
 pub(crate) fn find_all(name: &str) -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = env::split_paths(&path).chain(ALSO_LOOKED_IN.map(PathBuf::from)).collect();
+    let folders: Vec<PathBuf> = env::split_paths(&path).chain(EXTRA_FOLDERS.map(PathBuf::from)).collect();
     folders.into_iter().map(move |folder| folder.join(name)).filter(|file| is_program(file))
 }
 
-/// The first program that has one of the names.
+/// Finds the first program that has one of the names.
 pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
     names.iter().find_map(|name| find_all(name).next())
 }
 
-/// What the program says about its version.
+/// Returns the output of `PROGRAM --version`.
 pub(crate) fn version(program: &Path) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_and_say_their_version() {
+    fn programs_and_their_versions_are_found() {
         let cargo = find(&["no-such-program", "rustc"]).expect("rustc is on the PATH");
         assert!(version(&cargo).unwrap().starts_with("rustc "));
         assert_eq!(find(&["no-such-program"]), None);

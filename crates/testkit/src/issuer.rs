@@ -1,5 +1,5 @@
-//! An issuer whose keys are what a test wants them to be, behind a network that can be cut. For what a real provider would not sign;
-//! whoever signs in uses [`OidcProvider`](crate::OidcProvider).
+//! A token issuer with keys chosen by the test, behind a network that can be cut. It is for tokens that a real provider would not
+//! sign. Tests of sign-in use [`OidcProvider`](crate::OidcProvider).
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -15,25 +15,25 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::Proxy;
+use crate::FaultProxy;
 
-/// Made once, because it takes a while.
+/// Generated once, because generation is slow.
 static RSA: LazyLock<RsaKeyPair> =
     LazyLock::new(|| RsaKeyPair::generate(KeySize::Rsa2048).expect("an RSA key"));
 
-/// A discovery document and keys. Tokens are made by a [`Signer`].
+/// Serves a discovery document and keys. A [`Signer`] makes the tokens.
 #[derive(Debug)]
 pub struct Issuer {
     pub url: String,
-    /// Between the issuer and everybody else.
-    pub network: Proxy,
+    /// The proxy between the issuer and its clients.
+    pub network: FaultProxy,
     keys: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Issuer {
     pub async fn start(signers: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port can be bound");
-        let network = Proxy::to(listener.local_addr().expect("a listener has an address")).await;
+        let network = FaultProxy::to(listener.local_addr().expect("a listener has an address")).await;
         let url = format!("http://{}", network.addr());
         let keys: Arc<Mutex<Vec<Value>>> = Arc::default();
         let document = json!({
@@ -53,12 +53,12 @@ impl Issuer {
         this
     }
 
-    /// From now on it is these keys that are published.
+    /// Replaces the published keys.
     pub fn publish(&self, signers: &[&Signer]) {
         *lock(&self.keys) = signers.iter().map(|signer| signer.jwk()).collect();
     }
 
-    /// The claims of a good access token.
+    /// Returns the claims of a valid access token.
     pub fn claims(&self, user: &str) -> Value {
         let now = now();
         json!({
@@ -72,13 +72,13 @@ fn lock(keys: &Mutex<Vec<Value>>) -> MutexGuard<'_, Vec<Value>> {
     keys.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In seconds, as tokens have it.
-#[expect(clippy::disallowed_methods, reason = "an issuer has a clock of its own")]
+/// Returns the Unix time in seconds, as tokens use it.
+#[expect(clippy::disallowed_methods, reason = "an issuer has its own clock")]
 pub fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Somebody with a key.
+/// A key pair that signs tokens.
 #[derive(Debug)]
 pub struct Signer {
     kid: String,
@@ -92,18 +92,18 @@ enum SignerKey {
 }
 
 impl Signer {
-    /// With an EC key of its own.
+    /// Generates an EC key.
     pub fn ec(kid: &str) -> Self {
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("an EC key");
         Self { kid: kid.to_owned(), key: SignerKey::Ec(Box::new(key)) }
     }
 
-    /// All of these have the same key.
+    /// Uses the RSA key that all RSA signers share.
     pub fn rsa(kid: &str) -> Self {
         Self { kid: kid.to_owned(), key: SignerKey::Rsa }
     }
 
-    /// The header of what it signs.
+    /// Returns the token header that matches the key.
     pub fn header(&self) -> Value {
         let alg = match self.key {
             SignerKey::Ec(_) => "ES256",
@@ -112,12 +112,12 @@ impl Signer {
         json!({ "alg": alg, "typ": "JWT", "kid": self.kid })
     }
 
-    /// A token with these claims.
+    /// Signs a token with these claims.
     pub fn sign(&self, claims: &Value) -> String {
         self.sign_with(&self.header(), claims)
     }
 
-    /// A token with whatever header.
+    /// Signs a token with any header.
     pub fn sign_with(&self, header: &Value, claims: &Value) -> String {
         let (message, random) = (message(header, claims), SystemRandom::new());
         let signature = match &self.key {
@@ -134,7 +134,7 @@ impl Signer {
         format!("{message}.{}", encoded(&signature))
     }
 
-    /// The public half, as an issuer publishes it.
+    /// Returns the public key as a JWK.
     pub fn jwk(&self) -> Value {
         match &self.key {
             SignerKey::Ec(key) => {
@@ -152,15 +152,15 @@ impl Signer {
     }
 }
 
-/// What somebody can make who has nothing but the public key.
-pub fn signed_with_the_public_key(header: &Value, claims: &Value) -> String {
+/// Signs a token with HMAC, using the RSA public key as the secret: the algorithm confusion attack.
+pub fn sign_with_public_key(header: &Value, claims: &Value) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, RSA.public_key().as_ref());
     let message = message(header, claims);
     let signature = hmac::sign(&key, message.as_bytes());
     format!("{message}.{}", encoded(signature.as_ref()))
 }
 
-/// Header and payload.
+/// Returns the encoded header and payload: the text that is signed.
 pub fn message(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encoded(header.to_string().as_bytes()), encoded(claims.to_string().as_bytes()))
 }

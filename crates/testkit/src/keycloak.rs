@@ -1,8 +1,7 @@
-//! Keycloak, the reference for identity providers, with the realm of `deploy/keycloak`.
+//! Keycloak, the reference identity provider, with the realm of `deploy/keycloak`.
 //!
-//! It is large and slow: the distribution is fetched with Maven, unpacked and made ready once per build
-//! folder, and even then each start takes some ten seconds. For most tests [`OidcProvider`] is the better
-//! choice; this one shows that the real thing works, and is what `cargo xtask test-keycloak` runs on.
+//! It is large and slow: the distribution is fetched with Maven and set up once per build folder, and each start still takes
+//! about ten seconds. Most tests use [`OidcProvider`]. `cargo xtask test-keycloak` runs against Keycloak itself.
 //!
 //! [`OidcProvider`]: crate::OidcProvider
 
@@ -21,7 +20,7 @@ use url::form_urlencoded;
 
 use crate::folder::copy;
 use crate::process::Launch;
-use crate::server::{Kind, Place, Server};
+use crate::server::{Server, ServerKind, ServerLocation};
 use crate::unique::unique;
 use crate::{Error, http};
 
@@ -29,20 +28,20 @@ use distribution::Distribution;
 
 const REALM: &str = include_str!("../../../deploy/keycloak/playhouse-realm.json");
 const PLAYERS: &str = include_str!("../../../deploy/keycloak/playhouse-users-0.json");
-/// On a busy machine.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// Parts of the distribution that are used as they are.
+/// Long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// Folders of the distribution that all instances share.
 const SHARED: [&str; 4] = ["conf", "lib", "providers", "themes"];
 
-/// H2, its database, writes half a second after the commit by default: a killed Keycloak would forget the
-/// sessions it had just begun.
+/// Keycloak's database H2 writes half a second after the commit by default, so a killed Keycloak would lose its newest
+/// sessions.
 const WRITE_AT_COMMIT: &str = ";WRITE_DELAY=0";
 
-/// A Keycloak with the realm `playhouse` and its example players: `ada`, `bob` and the operator `root-eve`,
-/// all with the password [`PASSWORD`](Self::PASSWORD). It keeps all it knows over a restart.
+/// A Keycloak with the realm `playhouse` and its example players: `ada`, `bob` and the operator `root-eve`, all with the
+/// password [`PASSWORD`](Self::PASSWORD). Its data survives a restart.
 pub type Keycloak = Server<KeycloakKind>;
 
-/// What the realm takes from its environment.
+/// The variables of the realm file.
 #[derive(Clone, Debug)]
 pub struct RealmSettings {
     /// The public address of the gateway.
@@ -53,7 +52,7 @@ pub struct RealmSettings {
     pub service_secret: String,
 }
 
-/// How Keycloak is started.
+/// Starts Keycloak.
 #[derive(Debug)]
 pub struct KeycloakKind {
     distribution: Distribution,
@@ -61,21 +60,21 @@ pub struct KeycloakKind {
 }
 
 impl RealmSettings {
-    /// A gateway there, and fresh secrets.
+    /// Returns settings for a gateway at this URL, with new secrets.
     pub fn at(gateway_url: impl Into<String>) -> Self {
         Self { gateway_url: gateway_url.into(), client_secret: unique(), service_secret: unique() }
     }
 }
 
 impl Keycloak {
-    /// Of the example players.
+    /// The password of the example players.
     pub const PASSWORD: &str = "for-development-only";
 
-    /// A Keycloak for the caller alone.
+    /// Starts a Keycloak that only the caller uses.
     pub async fn start(settings: RealmSettings) -> Result<Self, Error> {
         let finding = tokio::task::spawn_blocking(Distribution::find);
         let distribution = finding.await.map_err(|stopped| Error::Failed(stopped.to_string()))??;
-        Server::of(KeycloakKind { distribution, settings }).await
+        Server::start_new(KeycloakKind { distribution, settings }).await
     }
 
     /// `http://127.0.0.1:…/realms/playhouse`
@@ -83,23 +82,23 @@ impl Keycloak {
         issuer(self.addr().port())
     }
 
-    /// Where people are sent to sign in.
+    /// Returns the authorization endpoint.
     pub fn authorize_url(&self) -> String {
         format!("{}/protocol/openid-connect/auth", self.issuer())
     }
 
-    /// Where tokens are had.
+    /// Returns the token endpoint.
     pub fn token_url(&self) -> String {
         token_url(&self.issuer())
     }
 
-    /// The secrets, and where it thinks the gateway was when it was started.
+    /// Returns the settings with which it was started.
     pub fn settings(&self) -> &RealmSettings {
         &self.kind.settings
     }
 }
 
-impl Kind for KeycloakKind {
+impl ServerKind for KeycloakKind {
     fn name(&self) -> &'static str {
         "keycloak"
     }
@@ -108,15 +107,15 @@ impl Kind for KeycloakKind {
         false
     }
 
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn start_timeout(&self) -> Duration {
+        TIMEOUT
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), Error> {
+    fn prepare(&self, location: &ServerLocation) -> Result<(), Error> {
         let ready = self.distribution.ready()?;
-        // It takes the folder above its start script for its home, and writes into `data` there.
+        // Keycloak's home is the parent of the folder of its start script. It writes into `data` there.
         let fill = || -> io::Result<()> {
-            let home = home(place);
+            let home = home(location);
             fs::create_dir_all(home.join("bin"))?;
             fs::copy(ready.join("bin/kc.sh"), home.join("bin/kc.sh"))?;
             for part in SHARED {
@@ -131,31 +130,31 @@ impl Kind for KeycloakKind {
         fill().map_err(|error| Error::failed(self.name(), error))
     }
 
-    fn launch(&self, place: &Place) -> Launch {
+    fn launch(&self, location: &ServerLocation) -> Launch {
         let RealmSettings { gateway_url, client_secret, service_secret } = &self.settings;
-        distribution::kc(&home(place), place.folder())
+        distribution::kc(&home(location), location.folder())
             .args(["start", "--optimized", "--import-realm", "--cache=local"])
             .args(["--http-enabled=true", "--hostname-strict=false", "--http-host=127.0.0.1"])
-            .arg(format!("--http-port={}", place.port))
+            .arg(format!("--http-port={}", location.port))
             .env("KC_DB_URL_PROPERTIES", Some(WRITE_AT_COMMIT.into()))
             .env("PLAYHOUSE_URL", Some(gateway_url.trim_end_matches('/').into()))
             .env("PLAYHOUSE_CLIENT_SECRET", Some(client_secret.into()))
             .env("SHOP_CLIENT_SECRET", Some(service_secret.into()))
     }
 
-    /// A stranger would not take the secret.
-    async fn answers(&self, place: &Place) -> Result<(), String> {
+    /// Requests a token with the secret, which another server at the same port would refuse.
+    async fn check_ready(&self, location: &ServerLocation) -> Result<(), String> {
         let form = [
             ("grant_type", "client_credentials"),
             ("client_id", "shop"),
             ("client_secret", &self.settings.service_secret),
         ];
-        token(&issuer(place.port), &form).await.map(drop)
+        token(&issuer(location.port), &form).await.map(drop)
     }
 }
 
-fn home(place: &Place) -> PathBuf {
-    place.folder().join("keycloak")
+fn home(location: &ServerLocation) -> PathBuf {
+    location.folder().join("keycloak")
 }
 
 fn issuer(port: u16) -> String {
@@ -169,23 +168,23 @@ fn token_url(issuer: &str) -> String {
 async fn token(issuer: &str, form: &[(&str, &str)]) -> Result<Value, String> {
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
     let request = http::client().post(token_url(issuer));
-    http::ask_well(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)).await
+    http::request_ok(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The files are for users too: what is a secret there must be replaceable and look like no secret.
+    /// Users deploy these files, so every secret must be a variable with an obvious placeholder.
     #[test]
-    fn the_realm_has_no_secrets() {
+    fn realm_has_no_secrets() {
         let realm: Value = serde_json::from_str(REALM).unwrap();
-        let secrets: Vec<&str> = realm["clients"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|client| client["secret"].as_str().unwrap())
-            .collect();
+        let clients = realm["clients"].as_array().unwrap();
+        let (public, confidential): (Vec<_>, Vec<_>) =
+            clients.iter().partition(|client| client["publicClient"] == true);
+        assert!(public.iter().all(|client| client.get("secret").is_none()));
+        let secrets: Vec<&str> =
+            confidential.iter().map(|client| client["secret"].as_str().unwrap()).collect();
         assert_eq!(
             secrets,
             ["${PLAYHOUSE_CLIENT_SECRET:for-development-only}", "${SHOP_CLIENT_SECRET:for-development-only}"]

@@ -12,20 +12,20 @@ use crate::server::PORTS_TAKEN;
 use crate::unique::unique;
 use crate::{Error, http};
 
-/// Enough to lose one and go on.
+/// The smallest cluster that survives the loss of one server.
 const SIZE: usize = 3;
-/// How often other ports are tried for the routes between them.
+/// How often the start is tried with other ports for the routes between the servers.
 const ATTEMPTS: u32 = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A paused server accepts the connection and answers nothing; one under load takes its time.
-const ONE_LOOK: Duration = Duration::from_secs(5);
-/// The account of clients, those without credentials included.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// A paused server accepts the connection and does not answer; a server under load answers late.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(5);
+/// The account of all clients, including those without credentials.
 const ACCOUNT: &str = "GAME";
 
-/// Three NATS servers of the current version, in one cluster, for the caller alone.
+/// A cluster of three NATS servers of the current version that only the caller uses.
 ///
-/// A stream with three replicas survives the loss of one server and stops, without losing anything, while two are away. What breaks a
-/// single server breaks one of these: [`node`](Self::node) lends it.
+/// A stream with three replicas survives the loss of one server. While two are down it stops, but loses nothing. Faults are applied
+/// to single servers: see [`node`](Self::node).
 #[derive(Debug)]
 pub struct NatsCluster {
     nodes: Vec<Nats>,
@@ -35,20 +35,20 @@ pub struct NatsCluster {
 }
 
 impl NatsCluster {
-    /// The user and the password of clients. Those who name none are let in too, under the same account.
+    /// The user and the password of clients. Clients without credentials get the same account.
     pub const USER: (&str, &str) = ("game", "s3cret");
 
-    /// Starts three servers and waits until they are [healthy](Self::healthy).
+    /// Starts three servers and waits until they are [healthy](Self::wait_until_healthy).
     pub async fn start() -> Result<Self, Error> {
         let mut attempts = 1;
         let cluster = loop {
             match Self::try_start().await {
-                // Only the ports of clients are chosen anew by themselves.
+                // `Server::start_new` retries with other client ports, but not with other route ports.
                 Err(Error::Failed(why)) if why.contains(PORTS_TAKEN) && attempts < ATTEMPTS => attempts += 1,
                 started => break started?,
             }
         };
-        cluster.healthy().await;
+        cluster.wait_until_healthy().await;
         Ok(cluster)
     }
 
@@ -61,39 +61,39 @@ impl NatsCluster {
         Ok(cluster)
     }
 
-    /// All seeds, as `bus.url` takes them; the first one has the credentials.
+    /// Returns the seed list in the format of `bus.url`. The first seed has the credentials.
     pub fn url(&self) -> String {
         let (user, password) = Self::USER;
         let seeds: Vec<String> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
         format!("nats://{user}:{password}@{}", seeds.join(",nats://"))
     }
 
-    /// The `nats://…` of all servers, as NATS clients take them, without credentials.
+    /// Returns the `nats://…` URLs of all servers, without credentials.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Nats::url).collect()
     }
 
-    /// One of the servers, to be killed, paused, resumed or started again.
+    /// Returns one of the servers, to kill, pause, resume or restart it.
     pub fn node(&mut self, n: usize) -> &mut Nats {
         &mut self.nodes[n]
     }
 
-    /// Starts all servers again that were stopped or killed, at the same time, and waits until they answer.
+    /// Restarts all stopped or killed servers at the same time, and waits until they are ready.
     pub async fn start_again(&mut self) -> Result<(), Error> {
         let stopped = self.nodes.iter_mut().filter(|node| node.pid().is_none());
         try_join_all(stopped.map(Nats::start_again)).await.map(drop)
     }
 
-    /// The `nats://…` of one server.
+    /// Returns the `nats://…` URL of one server.
     pub fn url_of(&self, n: usize) -> String {
         self.nodes[n].url()
     }
 
-    /// The number of the server that leads a stream with replicas; `None` while nobody does.
+    /// Returns the number of the server that leads a replicated stream, or `None` while there is no leader.
     pub async fn leader_of(&self, stream: &str) -> Option<usize> {
         let states = join_all(self.nodes.iter().map(|node| stream_state(node, stream))).await;
-        // Its own word counts: the others may remember a leader that is gone. One that has just started claims every stream, and knows no
-        // replicas.
+        // Only a server's report about itself counts, because the others may report a leader that is gone. A server that has just started
+        // claims to lead every stream, but lists no replicas.
         let leads =
             |node: &Nats, group: &Value| group["leader"] == *node.name() && group["replicas"].is_array();
         let mut states = self.nodes.iter().zip(states);
@@ -103,21 +103,21 @@ impl NatsCluster {
     /// Waits until every server is up, all know the leader of the cluster, and every replica of every stream has caught up.
     ///
     /// # Panics
-    /// When that takes more than a minute, telling what is amiss.
-    pub async fn healthy(&self) {
-        eventually("the NATS cluster is healthy", PATIENCE, async || {
+    /// If that takes more than a minute. The message says what is missing.
+    pub async fn wait_until_healthy(&self) {
+        eventually("the NATS cluster is healthy", TIMEOUT, async || {
             for (n, node) in self.nodes.iter().enumerate() {
-                let amiss = |what: &Value| Err(format!("server {n}: {what}"));
+                let unhealthy = |what: &Value| Err(format!("server {n}: {what}"));
                 match monitor(node, "healthz").await {
                     Ok(health) if health["status"] == "ok" => {}
-                    Ok(health) => return amiss(&health),
-                    Err(error) => return amiss(&error.into()),
+                    Ok(health) => return unhealthy(&health),
+                    Err(error) => return unhealthy(&error.into()),
                 }
                 let state = monitor(node, "jsz?accounts=true&streams=true").await.unwrap_or_default();
                 if state["meta_cluster"]["leader"].as_str().is_none_or(str::is_empty) {
-                    return amiss(&"no leader of the cluster is known".into());
+                    return unhealthy(&"no leader of the cluster is known".into());
                 }
-                // Only leaders know how far the others are.
+                // Only leaders know the progress of the other replicas.
                 let meta = &state["meta_cluster"];
                 let led = streams(&state).map(|stream| &stream["cluster"]);
                 let led = led.chain([meta]).filter(|group| group["leader"] == *node.name());
@@ -125,7 +125,7 @@ impl NatsCluster {
                 if let Some(late) =
                     replicas.find(|replica| replica["current"] != true || replica["offline"] == true)
                 {
-                    return amiss(late);
+                    return unhealthy(late);
                 }
             }
             Ok(())
@@ -133,8 +133,8 @@ impl NatsCluster {
         .await;
     }
 
-    /// Sets how many bytes the account of clients may store, all replicas together; `None` for any number. Servers that run know it when
-    /// this returns, the others when they are started.
+    /// Limits the bytes that the clients' account may store, counted over all replicas; `None` removes the limit. When this returns,
+    /// running servers apply the limit. Stopped servers apply it when they start.
     pub async fn limit_storage(&mut self, max_file: Option<u64>) -> Result<(), Error> {
         self.max_file = max_file;
         for n in 0..self.nodes.len() {
@@ -143,7 +143,7 @@ impl NatsCluster {
         }
         let expected = max_file.unwrap_or(u64::MAX);
         for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
-            eventually("the limit is known", PATIENCE, async || {
+            eventually("the storage limit is in effect", TIMEOUT, async || {
                 let state = monitor(node, "jsz?accounts=true").await?;
                 let account = accounts(&state).find(|account| account["name"] == ACCOUNT);
                 match account.map(|account| &account["reserved_storage"]) {
@@ -156,7 +156,7 @@ impl NatsCluster {
         Ok(())
     }
 
-    /// The part of server `n`'s configuration that makes it a member.
+    /// Returns the cluster and account settings of server `n`.
     fn settings(&self, n: usize) -> String {
         let (name, (user, password)) = (&self.name, Self::USER);
         let routes: Vec<String> =
@@ -176,11 +176,11 @@ impl NatsCluster {
     }
 }
 
-/// What a server's monitor answers, an error status included.
+/// Requests a page of a server's monitor. Accepts responses with an error status.
 async fn monitor(node: &Nats, path: &str) -> Result<Value, String> {
-    let url = node.monitor_url().ok_or("it is not ours")?;
-    let request = http::client().get(format!("{url}/{path}")).timeout(ONE_LOOK);
-    http::ask(request).await.map(|(_, answer)| answer)
+    let url = node.monitor_url().ok_or("an external server has no known monitor")?;
+    let request = http::client().get(format!("{url}/{path}")).timeout(MONITOR_TIMEOUT);
+    http::request_json(request).await.map(|(_, answer)| answer)
 }
 
 async fn stream_state(node: &Nats, stream: &str) -> Option<Value> {

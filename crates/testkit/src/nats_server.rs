@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::process::Launch;
-use crate::server::{Home, Kind, Place, Server};
+use crate::server::{Hosting, Server, ServerKind, ServerLocation};
 use crate::unique::unique;
 use crate::{Error, external, installed};
 
@@ -21,12 +21,11 @@ const CONFIG: &str = "nats.conf";
 
 /// A NATS server with JetStream.
 ///
-/// Streams with file storage survive [`kill`](Server::kill): what is acknowledged has been handed to
-/// the operating system, which outlives the server. Only [`sync_always`](NatsBuilder::sync_always)
-/// makes it outlive the operating system too.
+/// Streams with file storage survive [`kill`](Server::kill): acknowledged messages have been written to the operating system.
+/// They survive a crash of the operating system only with [`sync_always`](NatsBuilder::sync_always).
 pub type Nats = Server<NatsKind>;
 
-/// A NATS server about to be started.
+/// The options of a NATS server.
 #[derive(Clone, Debug, Default)]
 pub struct NatsBuilder {
     current: bool,
@@ -36,29 +35,29 @@ pub struct NatsBuilder {
     args: Vec<String>,
 }
 
-/// How NATS is started.
+/// Starts NATS.
 #[derive(Debug)]
 pub struct NatsKind {
     program: PathBuf,
-    /// How a server of ours is told from a stranger at the same port.
+    /// A unique name that distinguishes this server from another one at the same port.
     server_name: String,
     options: NatsBuilder,
 }
 
-/// Streams and subjects of one test's own on a NATS server.
+/// A prefix for the streams and subjects of one test on a NATS server.
 #[derive(Debug)]
-pub struct Streams {
+pub struct NatsNamespace {
     url: String,
     prefix: String,
     external: bool,
 }
 
 impl Nats {
-    /// The one of this test process: at `NATS_URL`, or else started now.
+    /// Returns the shared server of this test process: the one at `NATS_URL`, or else a local one.
     pub async fn shared() -> Result<&'static Self, Error> {
         static SHARED: OnceCell<Nats> = OnceCell::const_new();
         let start = || async {
-            match external::named_by(VARIABLE, |text| external::parse_url(text, "nats"))? {
+            match external::from_variable(VARIABLE, |text| external::parse_url(text, "nats"))? {
                 Some(url) => Self::external(url).await,
                 None => Self::private().await,
             }
@@ -66,50 +65,56 @@ impl Nats {
         SHARED.get_or_try_init(start).await
     }
 
-    /// The one of this test process that has the [current](NatsBuilder::current) version.
+    /// Returns the shared server of this test process that has the [current](NatsBuilder::current) version.
     pub async fn shared_current() -> Result<&'static Self, Error> {
         static SHARED: OnceCell<Nats> = OnceCell::const_new();
         SHARED.get_or_try_init(|| Self::builder().current().start()).await
     }
 
-    /// One for the caller alone, to break.
+    /// Starts a server that only the caller uses and may break.
     pub async fn private() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// One for the caller alone, with options.
+    /// Returns a builder for a server that only the caller uses.
     pub fn builder() -> NatsBuilder {
         NatsBuilder::default()
     }
 
     /// `nats://…`
     pub fn url(&self) -> String {
-        match &self.home {
-            Home::Own(own) => format!("nats://{}", own.place().addr()),
-            Home::External(url) => url.to_string(),
+        match &self.hosting {
+            Hosting::Local(local) => format!("nats://{}", local.location().addr()),
+            Hosting::External(url) => url.to_string(),
         }
     }
 
-    /// Where it tells about itself over HTTP; unknown for an external one.
+    /// Returns the URL of the HTTP monitor, or `None` for an external server.
     pub fn monitor_url(&self) -> Option<String> {
-        self.own().map(|own| format!("http://127.0.0.1:{}", own.place().second_port))
+        self.local().map(|local| format!("http://127.0.0.1:{}", local.location().second_port))
     }
 
-    /// A prefix for streams and subjects that nobody else uses.
-    pub fn streams(&self) -> Streams {
-        Streams { url: self.url(), prefix: unique(), external: matches!(self.home, Home::External(_)) }
+    /// Returns a new namespace for streams and subjects.
+    pub fn namespace(&self) -> NatsNamespace {
+        NatsNamespace {
+            url: self.url(),
+            prefix: unique(),
+            external: matches!(self.hosting, Hosting::External(_)),
+        }
     }
 
-    /// How it calls itself, in cluster information for example. Empty for an external one.
+    /// Returns the name that it reports, in cluster information for example. Empty for an external server.
     pub(crate) fn name(&self) -> &str {
         &self.kind.server_name
     }
 
-    /// Replaces the further lines of its configuration. A server that runs reads the file again, soon.
+    /// Replaces the additional configuration lines. A running server reloads the file asynchronously.
     pub(crate) fn reload(&mut self, settings: String) -> Result<(), Error> {
         self.kind.options.settings = settings;
-        let own = self.own().ok_or_else(|| Error::failed("nats-server", "is not ours to configure"))?;
-        self.kind.prepare(own.place())?;
+        let local = self
+            .local()
+            .ok_or_else(|| Error::failed("nats-server", "an external server cannot be configured"))?;
+        self.kind.prepare(local.location())?;
         if self.pid().is_some() {
             self.process_mut("reload")?.signal(Signal::SIGHUP);
         }
@@ -121,44 +126,44 @@ impl Nats {
         external::check(VARIABLE, &url, greet).await?;
         let kind =
             NatsKind { program: PathBuf::new(), server_name: String::new(), options: NatsBuilder::default() };
-        Ok(Self { kind, home: Home::External(url) })
+        Ok(Self { kind, hosting: Hosting::External(url) })
     }
 }
 
 impl NatsBuilder {
-    /// The current version of the server, rather than the first one on the PATH.
+    /// Uses the current version of the server instead of the first one on the PATH.
     pub fn current(mut self) -> Self {
         self.current = true;
         self
     }
 
-    /// Syncs each message to a real disk before acknowledging it, as the [current](Self::current) version can.
+    /// Syncs each message to a real disk before it is acknowledged. Implies the [current](Self::current) version.
     pub fn sync_always(mut self) -> Self {
         self.sync_always = true;
         self.current()
     }
 
-    /// Further lines for the configuration file.
+    /// Sets additional lines of the configuration file.
     pub(crate) fn settings(mut self, text: String) -> Self {
         self.settings = text;
         self
     }
 
-    /// The largest message, in bytes; 1 MiB unless told.
+    /// Sets the largest message size in bytes. The default is 1 MiB.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = Some(bytes);
         self
     }
 
-    /// One more argument for `nats-server`.
+    /// Adds an argument for `nats-server`.
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it is ready.
     pub async fn start(self) -> Result<Nats, Error> {
-        Server::of(self.kind()?).await
+        Server::start_new(self.kind()?).await
     }
 
     fn kind(self) -> Result<NatsKind, Error> {
@@ -178,7 +183,7 @@ impl NatsBuilder {
     }
 }
 
-impl Kind for NatsKind {
+impl ServerKind for NatsKind {
     fn name(&self) -> &'static str {
         "nats-server"
     }
@@ -187,23 +192,31 @@ impl Kind for NatsKind {
         self.options.sync_always
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), Error> {
+    fn prepare(&self, location: &ServerLocation) -> Result<(), Error> {
         let config = self.options.config(&self.server_name);
-        std::fs::write(place.folder().join(CONFIG), config).map_err(|error| Error::failed(self.name(), error))
+        std::fs::write(location.folder().join(CONFIG), config)
+            .map_err(|error| Error::failed(self.name(), error))
     }
 
-    fn launch(&self, place: &Place) -> Launch {
+    fn launch(&self, location: &ServerLocation) -> Launch {
         Launch::new(&self.program)
             .arg("-c")
-            .arg(place.folder().join(CONFIG))
-            .args(["-a", "127.0.0.1", "-p", &place.port.to_string(), "-m", &place.second_port.to_string()])
+            .arg(location.folder().join(CONFIG))
+            .args([
+                "-a",
+                "127.0.0.1",
+                "-p",
+                &location.port.to_string(),
+                "-m",
+                &location.second_port.to_string(),
+            ])
             .args(["-js", "-sd"])
-            .arg(place.data())
+            .arg(location.data())
             .args(&self.options.args)
     }
 
-    async fn answers(&self, place: &Place) -> Result<(), String> {
-        let connection = TcpStream::connect(place.addr()).await.map_err(|e| e.to_string())?;
+    async fn check_ready(&self, location: &ServerLocation) -> Result<(), String> {
+        let connection = TcpStream::connect(location.addr()).await.map_err(|e| e.to_string())?;
         let mut greeting = String::new();
         BufReader::new(connection).read_line(&mut greeting).await.map_err(|e| e.to_string())?;
         let about: serde_json::Value = greeting
@@ -218,37 +231,37 @@ impl Kind for NatsKind {
     }
 }
 
-impl Streams {
-    /// Where the server is.
+impl NatsNamespace {
+    /// Returns the URL of the server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What all streams and subjects of this test begin with: letters, digits and `_`.
+    /// Returns the prefix of all streams and subjects: letters, digits and `_`.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The name of a stream with the prefix.
+    /// Returns the name of a stream with the prefix.
     pub fn stream(&self, name: &str) -> String {
         format!("{}_{name}", self.prefix)
     }
 
-    /// A subject below the prefix.
+    /// Returns a subject below the prefix.
     pub fn subject(&self, subject: &str) -> String {
         format!("{}.{subject}", self.prefix)
     }
 
-    /// A connection to the server.
+    /// Connects to the server.
     ///
     /// # Panics
-    /// When there is none to be had.
+    /// If the connection fails.
     pub async fn connect(&self) -> async_nats::Client {
-        async_nats::connect(&self.url).await.expect("the NATS server takes a connection")
+        async_nats::connect(&self.url).await.expect("the NATS server accepts a connection")
     }
 }
 
-impl Drop for Streams {
+impl Drop for NatsNamespace {
     fn drop(&mut self) {
         if self.external {
             let (url, prefix) = (self.url.clone(), self.prefix.clone());
@@ -268,23 +281,23 @@ impl Drop for Streams {
 fn installed() -> Result<PathBuf, Error> {
     installed::find(&["nats-server"]).ok_or(Error::Missing {
         program: "nats-server",
-        remedy: "`cargo xtask test` installs it, or set NATS_URL to one that runs",
+        remedy: "`cargo xtask test` installs it, or set NATS_URL to a running server",
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::assert_notices_taken_port;
+    use crate::server::assert_detects_taken_port;
 
     #[tokio::test]
-    async fn a_taken_port_is_noticed() {
+    async fn taken_port_is_detected() {
         let kind = || Nats::builder().kind();
-        assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
+        assert_detects_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 
     #[test]
-    fn the_configuration_says_only_what_was_asked_for() {
+    fn configuration_holds_only_the_chosen_options() {
         assert_eq!(NatsBuilder::default().config("n"), "server_name: n\n");
         let all = NatsBuilder::default().max_payload(5).sync_always().config("n");
         assert_eq!(all, "server_name: n\nmax_payload: 5\njetstream {\n  sync_interval: always\n}\n");

@@ -1,22 +1,22 @@
-//! What a test does when a server it needs is missing: skip loudly, or fail where skipping is no option.
+//! Skips a test, or fails it in CI, if a server that it needs is not installed.
 
 use std::io::Write;
 
 use crate::Error;
 
-/// Unwraps a server, or leaves the test if the server is not installed here.
+/// Unwraps a server, or returns from the test if the server is not installed.
 ///
-/// In CI (`CI` is set and neither empty nor `false`) a missing server fails the test: a run that
-/// skips is not a run that passes. A server that is installed and does not work fails it everywhere.
+/// In CI (`CI` is set and neither empty nor `false`) a missing server fails the test, because a skipped test proves nothing. A
+/// server that is installed but does not work always fails the test.
 ///
 /// ```no_run
 /// async fn a_test() {
 ///     let redis = testkit::need!(testkit::Redis::shared().await);
-///     let room = redis.keyspace();
+///     let namespace = redis.namespace();
 /// }
 /// ```
 ///
-/// A test that returns something says what to return when it is skipped: `need!(…, Ok(()))`.
+/// A test that returns a value passes the value to return when it is skipped: `need!(…, Ok(()))`.
 #[macro_export]
 macro_rules! need {
     ($server:expr) => {
@@ -33,10 +33,10 @@ macro_rules! need {
     };
 }
 
-/// What [`need!`](crate::need) does, up to the `return`.
+/// Implements [`need!`](crate::need), except for the `return`.
 #[doc(hidden)]
 pub fn or_skip<T>(server: Result<T, Error>, here: &str) -> Option<T> {
-    // Not a print macro: the test runner swallows those of a test that passes.
+    // Not a print macro: the test runner hides that output if the test passes.
     decide(server, in_ci(std::env::var("CI").ok().as_deref()), &test_name(here), &mut std::io::stderr())
 }
 
@@ -44,7 +44,7 @@ fn decide<T>(server: Result<T, Error>, in_ci: bool, test: &str, out: &mut dyn Wr
     match server {
         Ok(server) => Some(server),
         Err(error @ Error::Missing { .. }) if !in_ci => {
-            // One write, so that lines of tests that run at the same time do not mix.
+            // One write, so that lines of concurrent tests do not mix.
             let _ = out.write_all(format!("SKIPPED {test}: {error}\n").as_bytes());
             None
         }
@@ -56,8 +56,8 @@ fn in_ci(variable: Option<&str>) -> bool {
     !matches!(variable, None | Some("" | "false"))
 }
 
-/// The test runner names the thread of a test after the test, unless it uses a single one for all. Then
-/// the function must do: `here` is the path of something in it.
+/// Returns the name of the current test. The test runner names the thread after the test, unless it uses one thread for all
+/// tests. In that case the name comes from `here`, the path of an item inside the test function.
 fn test_name(here: &str) -> String {
     let test_crate = here.split("::").next().unwrap_or(here);
     match std::thread::current().name() {
@@ -76,35 +76,35 @@ mod tests {
 
     const MISSING: Error = Error::Missing {
         program: "redis-server",
-        remedy: "`cargo xtask test` installs it, or set REDIS_URL to one that runs",
+        remedy: "`cargo xtask test` installs it, or set REDIS_URL to a running server",
     };
 
     #[test]
-    fn a_missing_server_skips_with_a_loud_line() {
+    fn missing_server_skips_the_test_and_prints_a_line() {
         let mut out = Vec::new();
         assert_eq!(decide::<()>(Err(MISSING), false, "hot::expires", &mut out), None);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "SKIPPED hot::expires: redis-server is not on the PATH; `cargo xtask test` installs it, \
-             or set REDIS_URL to one that runs\n"
+             or set REDIS_URL to a running server\n"
         );
     }
 
     #[test]
     #[should_panic = "hot::expires: redis-server is not on the PATH; `cargo xtask test` installs it"]
-    fn a_missing_server_fails_in_ci() {
+    fn missing_server_fails_the_test_in_ci() {
         decide::<()>(Err(MISSING), true, "hot::expires", &mut Vec::new());
     }
 
     #[test]
     #[should_panic = "hot::expires: redis-server: bad option"]
-    fn a_broken_server_fails_everywhere() {
+    fn broken_server_fails_the_test_everywhere() {
         let broken = Err(Error::failed("redis-server", "bad option"));
         decide::<()>(broken, false, "hot::expires", &mut Vec::new());
     }
 
     #[test]
-    fn a_server_that_is_there_is_unwrapped() {
+    fn available_server_is_unwrapped() {
         fn test() -> Result<u8, String> {
             let seven = need!(Ok(7), Err("skipped".to_owned()));
             Ok(seven)
@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn ci_is_what_says_so() {
+    fn ci_is_detected_by_its_variable() {
         assert!(in_ci(Some("true")) && in_ci(Some("1")));
         assert!(!in_ci(None) && !in_ci(Some("")) && !in_ci(Some("false")));
     }
 
     #[test]
-    fn tests_are_called_by_their_name() {
-        let own = "testkit::need::tests::tests_are_called_by_their_name";
+    fn test_name_is_the_path_of_the_test() {
+        let own = "testkit::need::tests::test_name_is_the_path_of_the_test";
         assert_eq!(test_name(&format!("{own}::here")), own);
         assert_eq!(function_around(&format!("{own}::{{{{closure}}}}::here")), own);
     }

@@ -1,4 +1,4 @@
-//! Programs for Node.js whose packages are installed once per build folder.
+//! Node.js programs. Their packages are installed once per build folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const fn missing(program: &'static str) -> Error {
     Error::Missing { program, remedy: "`cargo xtask test` installs it" }
 }
 
-/// The name of the file that says which packages exactly.
+/// The name of the file that pins the packages.
 pub(crate) const LOCK: &str = "package-lock.json";
 
 impl Npm {
@@ -30,11 +30,10 @@ impl Npm {
         Ok(Self { node: node()?, npm: installed::find(&["npm"]).ok_or_else(|| missing("npm"))? })
     }
 
-    /// A folder with these files, which are names and texts, and the packages that they ask for: exactly those of the lock file,
-    /// installed now if this is the first time. Blocks.
+    /// Returns a folder with these files (name and content) and the packages of their lock file. Creates it on first use. Blocks.
     pub(crate) fn folder(&self, name: &'static str, files: &[(&str, &str)]) -> Result<PathBuf, Error> {
         let texts: Vec<&str> = files.iter().map(|(_, text)| *text).collect();
-        cache::ready(&format!("{name}-{}", cache::fingerprint(&texts)), |folder| {
+        cache::get_or_make(&format!("{name}-{}", cache::fingerprint(&texts)), |folder| {
             for (file, text) in files {
                 fs::write(folder.join(file), text).map_err(|error| Error::failed(name, error))?;
             }
@@ -46,7 +45,7 @@ impl Npm {
     }
 }
 
-/// A lock file that names a registry would say where the one who made it gets his packages from.
+/// Asserts that a lock file pins hashes and no download URLs, which would name the author's registry.
 #[cfg(test)]
 pub(crate) fn assert_names_no_registry(lock: &str) {
     assert!(!lock.contains("\"resolved\""));

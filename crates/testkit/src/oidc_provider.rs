@@ -1,8 +1,7 @@
-//! An identity provider that is quick to start and does what a test wants: panva's `oidc-provider`.
+//! An identity provider that starts fast and can be controlled by tests: panva's `oidc-provider`.
 //!
-//! A certified implementation that is not ours, run by Node.js. What is ours is `server.mjs`: a sign-in
-//! page without passwords, claims in the form that Keycloak has them, and orders for faults. The packages
-//! are installed by `npm` once per build folder, exactly those of the committed lock file.
+//! It is a certified third-party implementation that runs on Node.js. `server.mjs` adds a sign-in page without passwords, claims
+//! in Keycloak's format, and commands for tests. `npm` installs the packages of the committed lock file once per build folder.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,71 +14,71 @@ use url::Url;
 
 use crate::npm::{self, Npm};
 use crate::process::Launch;
-use crate::server::{Kind, Place, Server};
+use crate::server::{Server, ServerKind, ServerLocation};
 use crate::unique::unique;
 use crate::{Error, http};
 
 const SERVER: &str = include_str!("oidc_provider/server.mjs");
 const PACKAGE: &str = include_str!("oidc_provider/package.json");
 const LOCK: &str = include_str!("oidc_provider/package-lock.json");
-const REFRESH_TOKENS_LIVE: Duration = Duration::from_secs(3600);
+const REFRESH_TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// An OpenID provider.
 ///
-/// - Whoever types a name into the field `login` of its page, and clicks on `[name=go]`, is that person:
-///   `sub` and `preferred_username` are the name, `name` is `Player NAME`. `[name=cancel]` cancels.
-/// - People whose name begins with `root-` have the role `playhouse-operator`, in `realm_access.roles` of
-///   the access token and the identity token.
-/// - Access tokens are JWTs for the audience `playhouse`. Refresh tokens are always given, and rotate: one
-///   that is used a second time ends the whole grant.
-/// - The [service](Clients::service_id) has the roles `playhouse-service` and `playhouse-may-read`.
-/// - It keeps all it knows over a restart.
+/// - A user signs in by typing any name into the field `login` and clicking `[name=go]`. `sub` and `preferred_username` are the
+///   name, `name` is `Player NAME`. `[name=cancel]` cancels.
+/// - Users whose name starts with `root-` have the role `playhouse-operator`, in `realm_access.roles` of the access token and
+///   the identity token.
+/// - Access tokens are JWTs for the audience `playhouse`. Refresh tokens are always issued and rotate: using one twice revokes
+///   the whole grant.
+/// - The [service](OidcClients::service_id) has the roles `playhouse-service` and `playhouse-may-read`.
+/// - Its state survives a restart.
 pub type OidcProvider = Server<OidcProviderKind>;
 
-/// The two clients that the provider knows, and how long its tokens live.
+/// The two registered clients, and the lifetime of tokens.
 #[derive(Clone, Debug)]
-pub struct Clients {
-    /// The client that people sign in to, by authorization code with PKCE.
+pub struct OidcClients {
+    /// The client that users sign in to, by authorization code with PKCE.
     pub client_id: String,
     /// Its secret.
     pub client_secret: String,
-    /// Where it is.
-    pub uris: Uris,
-    /// The client that gets tokens for itself.
+    /// The redirect and logout URIs of that client.
+    pub uris: ClientUris,
+    /// The client that requests tokens for itself, by client credentials.
     pub service_id: String,
     /// Its secret.
     pub service_secret: String,
-    /// The life of access tokens, in whole seconds.
+    /// The lifetime of access tokens, in whole seconds.
     pub access_token_life: Duration,
 }
 
-/// Where a client is.
+/// The URIs of a client.
 #[derive(Clone, Debug, Serialize)]
-pub struct Uris {
-    /// Where people may come back to after they have signed in. Never empty.
+pub struct ClientUris {
+    /// The allowed redirect URIs after sign-in. Never empty.
     pub redirect_uris: Vec<String>,
-    /// Where people may come back to after they have signed out.
+    /// The allowed redirect URIs after sign-out.
     pub post_logout_redirect_uris: Vec<String>,
-    /// Who is told about the end of a session.
+    /// The URI that is called when a session ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backchannel_logout_uri: Option<String>,
 }
 
-/// How the provider is started.
+/// Starts the provider.
 #[derive(Debug)]
 pub struct OidcProviderKind {
     npm: Npm,
-    /// The path of the orders, by which it is told from a stranger.
-    mark: String,
-    clients: Clients,
+    /// The path prefix of the commands. It is unique, so it identifies this provider.
+    command_prefix: String,
+    clients: OidcClients,
 }
 
-impl Default for Clients {
+impl Default for OidcClients {
     fn default() -> Self {
         Self {
             client_id: "playhouse".to_owned(),
             client_secret: "secret-of-the-client".to_owned(),
-            uris: Uris::at("http://127.0.0.1:1"),
+            uris: ClientUris::at("http://127.0.0.1:1"),
             service_id: "shop".to_owned(),
             service_secret: "secret-of-the-service".to_owned(),
             access_token_life: Duration::from_secs(300),
@@ -87,8 +86,8 @@ impl Default for Clients {
     }
 }
 
-impl Uris {
-    /// Those of a gateway whose public address this is.
+impl ClientUris {
+    /// Returns the URIs of a gateway with this public URL.
     pub fn at(gateway: &str) -> Self {
         let gateway = gateway.trim_end_matches('/');
         Self {
@@ -100,9 +99,9 @@ impl Uris {
 }
 
 impl OidcProvider {
-    /// A provider for the caller alone.
-    pub async fn start(clients: Clients) -> Result<Self, Error> {
-        Server::of(OidcProviderKind::find(clients)?).await
+    /// Starts a provider that only the caller uses.
+    pub async fn start(clients: OidcClients) -> Result<Self, Error> {
+        Server::start_new(OidcProviderKind::find(clients)?).await
     }
 
     /// `http://127.0.0.1:…`, without a slash at the end.
@@ -110,100 +109,100 @@ impl OidcProvider {
         format!("http://{}", self.addr())
     }
 
-    /// The issuer's endpoint of that path.
+    /// Returns the issuer's URL with this path.
     pub fn url(&self, path: &str) -> Url {
         Url::parse(&self.issuer()).and_then(|issuer| issuer.join(path)).expect("a path")
     }
 
-    /// Moves the client that people sign in to: its address is often known only later.
-    pub async fn set_uris(&self, uris: &Uris) {
-        let mut order = json!(uris);
-        order["client_id"] = json!(self.kind.clients.client_id);
-        self.order("client", order).await;
+    /// Changes the URIs of the client that users sign in to. Its address is often known only after the start.
+    pub async fn set_uris(&self, uris: &ClientUris) {
+        let mut body = json!(uris);
+        body["client_id"] = json!(self.kind.clients.client_id);
+        self.command("client", body).await;
     }
 
-    /// Gives a person these roles and no others, from the next token on.
+    /// Sets the roles of a user, from the next token on.
     pub async fn set_roles(&self, user: &str, roles: &[&str]) {
-        self.order("roles", json!({ "user": user, "roles": roles })).await;
+        self.command("roles", json!({ "user": user, "roles": roles })).await;
     }
 
-    /// Signs with a new key from now on. The old ones are still published.
+    /// Adds a key that signs from now on. The old keys stay published.
     pub async fn rotate_keys(&self) {
-        self.order("rotate-keys", json!({})).await;
+        self.command("rotate-keys", json!({})).await;
     }
 
-    /// Publishes the newest key alone.
+    /// Removes all keys but the newest.
     pub async fn retire_keys(&self) {
-        self.order("retire-keys", json!({})).await;
+        self.command("retire-keys", json!({})).await;
     }
 
-    /// The identifiers of the published keys; the first is the one that signs.
+    /// Returns the ids of the published keys. The first one signs.
     pub async fn keys(&self) -> Vec<String> {
         strings(&self.about().await["keys"])
     }
 
-    /// Who has a session.
-    pub async fn people(&self) -> Vec<String> {
-        strings(&self.about().await["people"])
+    /// Returns the users who have a session.
+    pub async fn signed_in_users(&self) -> Vec<String> {
+        strings(&self.about().await["users"])
     }
 
-    /// How many refresh tokens were taken and answered with new tokens since it was started.
+    /// Returns how many refresh tokens were redeemed since the start.
     pub async fn refreshes(&self) -> u64 {
         self.about().await["refreshes"].as_u64().unwrap_or_default()
     }
 
-    /// How many refresh tokens were refused since then: used before, run out, or revoked.
+    /// Returns how many refresh tokens were refused since the start because they were used, expired or revoked.
     pub async fn refused_refreshes(&self) -> u64 {
         self.about().await["refused"].as_u64().unwrap_or_default()
     }
 
-    /// Ends the sessions of a person, revokes the tokens, and tells the clients by back-channel logout.
-    /// Returns how many were told.
+    /// Ends the sessions of a user, revokes their tokens, and calls the back-channel logout of the clients.
+    /// Returns how many clients were called.
     ///
     /// # Panics
-    /// When a client that is told does not answer with success.
+    /// If a client's response is not a success.
     pub async fn end_sessions_of(&self, user: &str) -> u64 {
-        let told = self.order("end-sessions", json!({ "user": user })).await;
-        told["told"].as_u64().unwrap_or_default()
+        let called = self.command("end-sessions", json!({ "user": user })).await;
+        called["called"].as_u64().unwrap_or_default()
     }
 
-    /// Answers everything with 503, or no longer.
-    pub async fn fail(&self, on: bool) {
-        self.order("faults", json!({ "failing": on })).await;
+    /// Answers every request with 503 while `failing`.
+    pub async fn set_failing(&self, failing: bool) {
+        self.command("faults", json!({ "failing": failing })).await;
     }
 
-    /// How many requests have arrived that are answered later, because it is [slow](Self::slow).
-    pub async fn waiting(&self) -> u64 {
-        self.about().await["waiting"].as_u64().unwrap_or_default()
+    /// Returns how many requests are waiting because of [`set_delay`](Self::set_delay).
+    pub async fn delayed_requests(&self) -> u64 {
+        self.about().await["delayed"].as_u64().unwrap_or_default()
     }
 
-    /// Answers everything this much later.
-    pub async fn slow(&self, by: Duration) {
-        self.order("faults", json!({ "slow": by.as_millis() as u64 })).await;
+    /// Delays every response.
+    pub async fn set_delay(&self, delay: Duration) {
+        self.command("faults", json!({ "slow": delay.as_millis() as u64 })).await;
     }
 
     async fn about(&self) -> Value {
-        self.order("about", json!({})).await
+        self.command("about", json!({})).await
     }
 
-    async fn order(&self, name: &str, body: Value) -> Value {
-        let url = self.kind.door(self.addr().port(), name);
-        let done = http::ask_well(http::client().post(url).json(&body)).await;
-        done.unwrap_or_else(|why| panic!("the identity provider has not done {name}: {why}"))
+    async fn command(&self, name: &str, body: Value) -> Value {
+        let url = self.kind.command_url(self.addr().port(), name);
+        let done = http::request_ok(http::client().post(url).json(&body)).await;
+        done.unwrap_or_else(|why| panic!("the identity provider refuses the command {name}: {why}"))
     }
 }
 
 impl OidcProviderKind {
-    fn find(clients: Clients) -> Result<Self, Error> {
-        Ok(Self { npm: Npm::find()?, mark: unique(), clients })
+    fn find(clients: OidcClients) -> Result<Self, Error> {
+        Ok(Self { npm: Npm::find()?, command_prefix: unique(), clients })
     }
 
-    fn door(&self, port: u16, order: &str) -> String {
-        format!("http://127.0.0.1:{port}/{}/{order}", self.mark)
+    fn command_url(&self, port: u16, name: &str) -> String {
+        format!("http://127.0.0.1:{port}/{}/{name}", self.command_prefix)
     }
 
-    fn config(&self, place: &Place) -> Value {
-        let Clients { client_id, client_secret, uris, service_id, service_secret, access_token_life } =
+    fn config(&self, location: &ServerLocation) -> Value {
+        let OidcClients { client_id, client_secret, uris, service_id, service_secret, access_token_life } =
             &self.clients;
         let mut client = json!(uris);
         client["client_id"] = json!(client_id);
@@ -219,12 +218,12 @@ impl OidcProviderKind {
             "response_types": [],
         });
         json!({
-            "port": place.port,
-            "mark": self.mark,
-            "state": place.data(),
+            "port": location.port,
+            "command_prefix": self.command_prefix,
+            "state": location.data(),
             "audience": "playhouse",
             "access_token_seconds": access_token_life.as_secs(),
-            "refresh_token_seconds": REFRESH_TOKENS_LIVE.as_secs(),
+            "refresh_token_seconds": REFRESH_TOKEN_LIFETIME.as_secs(),
             "operator_prefix": "root-",
             "operator_role": "playhouse-operator",
             "service": { "client_id": service_id, "roles": ["playhouse-service", "playhouse-may-read"] },
@@ -233,7 +232,7 @@ impl OidcProviderKind {
     }
 }
 
-impl Kind for OidcProviderKind {
+impl ServerKind for OidcProviderKind {
     fn name(&self) -> &'static str {
         "oidc-provider"
     }
@@ -242,25 +241,25 @@ impl Kind for OidcProviderKind {
         false
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), Error> {
+    fn prepare(&self, location: &ServerLocation) -> Result<(), Error> {
         let files = [("package.json", PACKAGE), (npm::LOCK, LOCK)];
         let packages = self.npm.folder(self.name(), &files)?.join("node_modules");
-        // Beside the packages, which is where Node.js looks for them, and yet of this version.
-        symlink(packages, place.folder().join("node_modules"))
-            .and_then(|()| fs::write(script(place.folder()), SERVER))
+        // Node.js looks for packages beside the script. The script is not cached, so it always matches this version.
+        symlink(packages, location.folder().join("node_modules"))
+            .and_then(|()| fs::write(script(location.folder()), SERVER))
             .map_err(|error| Error::failed(self.name(), error))
     }
 
-    fn launch(&self, place: &Place) -> Launch {
+    fn launch(&self, location: &ServerLocation) -> Launch {
         Launch::new(&self.npm.node)
-            .arg(script(place.folder()))
-            .arg(self.config(place).to_string())
-            .folder(place.folder())
+            .arg(script(location.folder()))
+            .arg(self.config(location).to_string())
+            .folder(location.folder())
             .env("NODE_ENV", Some("production".into()))
     }
 
-    async fn answers(&self, place: &Place) -> Result<(), String> {
-        http::ask_well(http::client().post(self.door(place.port, "about"))).await.map(drop)
+    async fn check_ready(&self, location: &ServerLocation) -> Result<(), String> {
+        http::request_ok(http::client().post(self.command_url(location.port, "about"))).await.map(drop)
     }
 }
 
@@ -275,16 +274,16 @@ fn strings(list: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::assert_notices_taken_port;
+    use crate::server::assert_detects_taken_port;
 
     #[tokio::test]
-    async fn a_taken_port_is_noticed() {
-        let kind = || OidcProviderKind::find(Clients::default());
-        assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
+    async fn taken_port_is_detected() {
+        let kind = || OidcProviderKind::find(OidcClients::default());
+        assert_detects_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 
     #[test]
-    fn the_lock_file_names_no_registry() {
+    fn lock_file_names_no_registry() {
         npm::assert_names_no_registry(LOCK);
     }
 }

@@ -1,5 +1,5 @@
-//! A payment provider that is not ours: it takes payments over HTTP and says what became of them by signed webhooks, as badly as real
-//! ones do.
+//! A fake payment provider: it accepts payments over HTTP and reports their results by signed webhooks, as unreliably as real
+//! providers do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,33 +16,33 @@ use tokio::net::TcpListener;
 use crate::http::client;
 use crate::issuer::now;
 
-/// A provider with a secret of its own. `POST /payments` takes a payment; the test decides what becomes of it.
+/// A provider with its own secret. `POST /payments` creates a payment; the test decides its result.
 #[derive(Debug)]
 pub struct PaymentProvider {
-    /// Where payments are taken.
+    /// The base URL of its API.
     pub url: String,
-    /// What the receiver of its webhooks knows: `whsec_…`.
+    /// The secret that signs its webhooks: `whsec_…`.
     pub secret: String,
     webhook_url: String,
     payments: Arc<Mutex<Vec<Payment>>>,
 }
 
-/// A payment as it was asked for.
+/// A payment as it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payment {
-    /// What the provider calls it.
+    /// The provider's id of the payment.
     pub id: String,
     pub order: String,
     pub amount: i64,
     pub currency: String,
 }
 
-/// A webhook about to be sent. It keeps its id however often it is sent.
+/// A webhook. It keeps its id over all attempts.
 #[derive(Clone, Debug)]
 pub struct PaymentWebhook {
     pub id: String,
     pub body: String,
-    /// When it says that it was sent, in seconds.
+    /// The timestamp that is signed, in seconds.
     pub sent_at: u64,
     pub secret: String,
 }
@@ -53,18 +53,18 @@ impl PaymentProvider {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port can be bound");
         let url = format!("http://{}", listener.local_addr().expect("a listener has an address"));
         let payments: Arc<Mutex<Vec<Payment>>> = Arc::default();
-        let routes = Router::new().route("/payments", post(take)).with_state(payments.clone());
+        let routes = Router::new().route("/payments", post(create_payment)).with_state(payments.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let secret = format!("whsec_{}", STANDARD.encode(random()));
         Self { url, secret, webhook_url: webhook_url.into(), payments }
     }
 
-    /// The payments that were taken, oldest first.
+    /// Returns the payments, oldest first.
     pub fn payments(&self) -> Vec<Payment> {
         self.payments.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A webhook about a payment: `succeeded`, `failed` or `refunded`.
+    /// Creates a webhook about a payment: `succeeded`, `failed` or `refunded`.
     pub fn webhook(&self, what: &str, payment: &Payment) -> PaymentWebhook {
         let body = json!({
             "type": format!("payment.{what}"),
@@ -81,15 +81,15 @@ impl PaymentProvider {
         }
     }
 
-    /// The same webhook signed by somebody who does not know the secret.
-    pub fn forged(&self, webhook: &PaymentWebhook) -> PaymentWebhook {
+    /// Returns the webhook signed with a wrong secret.
+    pub fn forge(&self, webhook: &PaymentWebhook) -> PaymentWebhook {
         PaymentWebhook { secret: format!("whsec_{}", STANDARD.encode(random())), ..webhook.clone() }
     }
 
-    /// Sends a webhook once. Returns the status of the answer.
+    /// Sends a webhook once. Returns the status of the response.
     ///
     /// # Panics
-    /// When the receiver cannot be reached.
+    /// If the receiver cannot be reached.
     pub async fn send(&self, webhook: &PaymentWebhook) -> u16 {
         let PaymentWebhook { id, body, .. } = webhook;
         let request = webhook
@@ -100,8 +100,8 @@ impl PaymentProvider {
         request.send().await.unwrap_or_else(|error| panic!("webhook {id}: {error}")).status().as_u16()
     }
 
-    /// Sends webhooks as a bad network does: each up to three times, in any order, some of them late. Returns all statuses.
-    pub async fn send_badly(&self, webhooks: &[PaymentWebhook], mut choices: fastrand::Rng) -> Vec<u16> {
+    /// Sends webhooks like a bad network: each one to three times, in random order, some of them late. Returns all statuses.
+    pub async fn send_unreliably(&self, webhooks: &[PaymentWebhook], mut choices: fastrand::Rng) -> Vec<u16> {
         let mut sends: Vec<&PaymentWebhook> =
             webhooks.iter().flat_map(|webhook| vec![webhook; choices.usize(1..=3)]).collect();
         choices.shuffle(&mut sends);
@@ -117,7 +117,7 @@ impl PaymentProvider {
 }
 
 impl PaymentWebhook {
-    /// The headers that say who sent it, as Standard Webhooks describes them.
+    /// Returns the id, timestamp and signature headers of Standard Webhooks.
     pub fn headers(&self) -> [(&'static str, String); 3] {
         let key = self.secret.trim_start_matches("whsec_");
         let key = hmac::Key::new(hmac::HMAC_SHA256, &STANDARD.decode(key).expect("base64"));
@@ -135,14 +135,17 @@ fn random() -> [u8; 32] {
     std::array::from_fn(|_| fastrand::u8(..))
 }
 
-/// `{"order_id": …, "amount": …, "currency": …}` becomes a payment.
-async fn take(State(payments): State<Arc<Mutex<Vec<Payment>>>>, Json(asked): Json<Value>) -> Json<Value> {
-    let text = |name: &str| asked[name].as_str().unwrap_or_default().to_owned();
+/// Creates a payment from `{"order_id": …, "amount": …, "currency": …}`.
+async fn create_payment(
+    State(payments): State<Arc<Mutex<Vec<Payment>>>>,
+    Json(request): Json<Value>,
+) -> Json<Value> {
+    let text = |name: &str| request[name].as_str().unwrap_or_default().to_owned();
     let id = format!("pay_{:016x}", fastrand::u64(..));
     let payment = Payment {
         id: id.clone(),
         order: text("order_id"),
-        amount: asked["amount"].as_i64().unwrap_or_default(),
+        amount: request["amount"].as_i64().unwrap_or_default(),
         currency: text("currency"),
     };
     payments.lock().unwrap_or_else(PoisonError::into_inner).push(payment);
@@ -157,29 +160,29 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn payments_are_taken_and_webhooks_arrive_repeated_in_any_order() {
+    async fn payments_are_created_and_webhooks_arrive_repeated_in_any_order() {
         let received: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
-        let receives = received.clone();
+        let sink = received.clone();
         let receive = move |headers: HeaderMap, body: String| async move {
             let id = headers["webhook-id"].to_str().unwrap().to_owned();
-            receives.lock().unwrap().push((id, body));
+            sink.lock().unwrap().push((id, body));
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let routes = Router::new().route("/hook", post(receive));
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let provider = PaymentProvider::start(url).await;
-        let asked = json!({ "order_id": "o", "amount": 7, "currency": "EUR" });
-        client().post(format!("{}/payments", provider.url)).json(&asked).send().await.unwrap();
+        let request = json!({ "order_id": "o", "amount": 7, "currency": "EUR" });
+        client().post(format!("{}/payments", provider.url)).json(&request).send().await.unwrap();
         let payment = provider.payments().remove(0);
         assert_eq!((payment.order.as_str(), payment.amount), ("o", 7));
         let webhooks = ["succeeded", "refunded"].map(|what| provider.webhook(what, &payment));
-        let statuses = provider.send_badly(&webhooks, Rng::with_seed(7)).await;
+        let statuses = provider.send_unreliably(&webhooks, Rng::with_seed(7)).await;
         let received = received.lock().unwrap();
         assert_eq!((statuses.len(), statuses.iter().all(|status| *status == 200)), (received.len(), true));
         for webhook in &webhooks {
             assert!(received.contains(&(webhook.id.clone(), webhook.body.clone())));
         }
-        assert_ne!(provider.forged(&webhooks[0]).headers()[2], webhooks[0].headers()[2]);
+        assert_ne!(provider.forge(&webhooks[0]).headers()[2], webhooks[0].headers()[2]);
     }
 }

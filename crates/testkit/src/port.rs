@@ -9,22 +9,21 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// Where no service is usually found, and enough numbers that two processes seldom pick the same.
+/// Services seldom use ports above this one.
 const LOWEST: u16 = 15_000;
-const ENOUGH: u16 = 2_000;
+/// Enough ports that two processes seldom choose the same one.
+const MIN_PORTS: u16 = 2_000;
 
-/// The ports that this process has handed out. Tests that run at the same time bind theirs seconds later: handed out twice, one
-/// of them would find its port taken.
+/// The ports that this process has handed out. Tests bind their ports later, so two concurrent tests must not get the same one.
 static HANDED_OUT: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
-/// A port that was free a moment ago, and that no other test of this process gets.
+/// Returns a port that was free a moment ago and that no other test of this process gets.
 ///
-/// Not one that the kernel hands out by itself: those are the source ports of outgoing connections.
-/// While a server is down for a restart, one of them could take its port; a client that tries the
-/// port again and again can even end up connected to itself.
+/// It is outside the kernel's ephemeral range. During a server's restart an outgoing connection could take an ephemeral port, and
+/// a client that retries the port could even connect to itself.
 pub fn free_port() -> io::Result<u16> {
-    let handed_out = fs::read_to_string(RANGE_FILE).ok().and_then(|text| parse(&text));
-    if let Some(range) = handed_out.and_then(outside) {
+    let ephemeral = fs::read_to_string(RANGE_FILE).ok().and_then(|text| parse(&text));
+    if let Some(range) = ephemeral.and_then(outside) {
         for _ in 0..100 {
             let port = fastrand::u16(range.clone());
             let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) else { continue };
@@ -40,18 +39,18 @@ pub fn free_port() -> io::Result<u16> {
     Ok(port)
 }
 
-/// Whether the port is handed out for the first time.
+/// Returns whether the port is handed out for the first time.
 fn is_first(port: u16) -> bool {
     let mut handed_out = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     handed_out.get_or_insert_default().insert(port)
 }
 
-/// Stops listening, now.
+/// Stops listening immediately.
 ///
-/// To close the socket is not enough: a child process that another thread is starting at this moment has
-/// a copy of it until it executes its program, and keeps the port listening for so long.
+/// Closing the socket is not enough: a child process that another thread is starting holds a copy of it until `exec`, so the port
+/// would keep listening until then.
 pub(crate) fn close(listener: TcpListener) {
-    // A stream is the type of a socket that can be shut down.
+    // Only the type of streams has `shutdown`.
     let _ = TcpStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both);
 }
 
@@ -60,12 +59,12 @@ fn parse(text: &str) -> Option<Range<u16>> {
     Some(numbers.next()?.ok()?..numbers.next()?.ok()?)
 }
 
-/// The larger of the two pieces that the kernel leaves, if it is large enough.
-fn outside(handed_out: Range<u16>) -> Option<Range<u16>> {
-    let below = LOWEST..handed_out.start.max(LOWEST);
-    let above = handed_out.end.saturating_add(1).max(LOWEST)..u16::MAX;
+/// Returns the larger range beside the ephemeral ports, if it is large enough.
+fn outside(ephemeral: Range<u16>) -> Option<Range<u16>> {
+    let below = LOWEST..ephemeral.start.max(LOWEST);
+    let above = ephemeral.end.saturating_add(1).max(LOWEST)..u16::MAX;
     let larger = if below.len() >= above.len() { below } else { above };
-    (larger.len() >= usize::from(ENOUGH)).then_some(larger)
+    (larger.len() >= usize::from(MIN_PORTS)).then_some(larger)
 }
 
 #[cfg(test)]
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_outside_what_the_kernel_hands_out() {
+    fn ports_are_outside_the_ephemeral_range() {
         assert_eq!(outside(parse("32768\t60999\n").unwrap()), Some(15_000..32_768));
         assert_eq!(outside(10_000..30_000), Some(30_001..65_535));
         assert_eq!(outside(1_024..65_535), None);
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_port_refuses_even_if_somebody_has_a_copy() {
+    fn closed_port_refuses_even_if_the_socket_has_a_copy() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port().unwrap())).unwrap();
         let (addr, _copy) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
         close(listener);
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_port_can_be_bound() {
+    fn free_port_can_be_bound() {
         let port = free_port().unwrap();
         assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
     }

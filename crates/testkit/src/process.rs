@@ -1,11 +1,11 @@
-//! A process that cannot outlive the test process.
+//! A child process that cannot outlive the test process.
 //!
-//! The process is our own child, so its exit status is the real one and its number cannot be reused
-//! before we have reaped it. It leads its own process group, so what it starts goes with it.
+//! It is a direct child, so its exit status is the program's own and its process id cannot be reused before it is reaped. It leads
+//! its own process group, so its descendants are killed with it.
 //!
-//! Between being started and being announced to the [guard](crate::guard) it is a shell that waits
-//! for our word and then becomes the program by `exec`. If we die before giving the word, the shell
-//! reads the end of its stdin and exits; if we die after, the guard knows about it already.
+//! It starts as a shell that reads one line from stdin and then becomes the program by `exec`. The line is sent after the process
+//! was registered with the [guard](crate::guard). If the test process dies before that, the shell reads the end of its stdin and
+//! exits; if it dies later, the guard kills the process.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -19,12 +19,12 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use crate::eventually::Pace;
+use crate::eventually::PollBackoff;
 use crate::guard;
 
-const WAIT_FOR_THE_WORD: &str = r#"read -r word && exec "$@" </dev/null"#;
+const WAIT_THEN_EXEC: &str = r#"read -r go && exec "$@" </dev/null"#;
 
-/// What to start.
+/// A program to start: arguments, environment, folder.
 #[derive(Clone, Debug)]
 pub struct Launch {
     program: PathBuf,
@@ -33,7 +33,7 @@ pub struct Launch {
     folder: Option<PathBuf>,
 }
 
-/// A started process; dropping it kills it.
+/// A started process. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Process {
 #[derive(Debug)]
 struct State {
     child: Child,
-    /// Known once the child is reaped. From then on the number is not ours to name any more.
+    /// Set when the child is reaped. After that the process id may belong to another process and must not be used.
     status: Option<ExitStatus>,
 }
 
@@ -62,14 +62,14 @@ impl Launch {
         self
     }
 
-    /// `--NAME=VALUE` with a value that need not be valid UTF-8.
+    /// Adds `--NAME=VALUE`. The value need not be valid UTF-8.
     pub(crate) fn option(self, name: &str, value: impl AsRef<OsStr>) -> Self {
         let mut arg = OsString::from(format!("--{name}="));
         arg.push(value);
         self.arg(arg)
     }
 
-    /// Sets a variable, or with `None` removes it, in the environment inherited from this process.
+    /// Sets a variable, or removes it if `None`. The rest of the environment is inherited.
     pub(crate) fn env(mut self, name: impl Into<OsString>, value: Option<OsString>) -> Self {
         self.environment.push((name.into(), value));
         self
@@ -80,7 +80,7 @@ impl Launch {
         self
     }
 
-    /// The program's name without its folder, for messages.
+    /// Returns the program's name without its folder, for messages.
     pub(crate) fn name(&self) -> String {
         self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -88,7 +88,7 @@ impl Launch {
     pub(crate) fn start(&self, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> io::Result<Process> {
         let mut command = Command::new("sh");
         command
-            .args(["-c", WAIT_FOR_THE_WORD, "sh"])
+            .args(["-c", WAIT_THEN_EXEC, "sh"])
             .arg(&self.program)
             .args(&self.args)
             .process_group(0)
@@ -106,9 +106,9 @@ impl Launch {
         }
         let mut child = command.spawn()?;
         guard::watch(child.id());
-        let word = child.stdin.take().expect("stdin is piped").write_all(b"go\n");
+        let released = child.stdin.take().expect("stdin is piped").write_all(b"go\n");
         let process = Process { pid: child.id(), state: Mutex::new(State { child, status: None }) };
-        word.map(|()| process)
+        released.map(|()| process)
     }
 }
 
@@ -125,26 +125,26 @@ impl Process {
         self.state().child.stderr.take()
     }
 
-    /// Signals the program alone. Nothing happens if it has ended.
+    /// Signals the program, not its descendants. Does nothing if it has ended.
     pub(crate) fn signal(&self, signal: Signal) {
-        // Under the lock, so that nobody reaps it meanwhile: even if it ends now, it keeps its number.
+        // The lock prevents that another thread reaps it, so the process id stays valid even if it ends now.
         let mut state = self.state();
-        if state.look().is_none() {
+        if state.poll().is_none() {
             let _ = kill(state.pid(), signal);
         }
     }
 
-    /// Signals the program and everything it has started.
+    /// Signals the program and its descendants.
     pub(crate) fn signal_group(&self, signal: Signal) {
         let mut state = self.state();
-        if state.look().is_none() {
+        if state.poll().is_none() {
             let _ = killpg(state.pid(), signal);
         }
     }
 
-    /// How it ended, or `None` while it runs. What it has left in its process group is killed then.
+    /// Returns the exit status, or `None` while it runs. Kills what is left of its process group once it has ended.
     pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
-        self.state().look()
+        self.state().poll()
     }
 
     /// Waits until it has ended. Blocks.
@@ -157,29 +157,29 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended, at most `within`.
+    /// Waits until it has ended, at most `within`. Returns `None` if it still runs.
     pub(crate) async fn exited(&self, within: Duration) -> Option<ExitStatus> {
         let started = Instant::now();
-        let mut pace = Pace::default();
+        let mut backoff = PollBackoff::default();
         loop {
             let status = self.exit_status();
             if status.is_some() || started.elapsed() > within {
                 return status;
             }
-            pace.rest().await;
+            backoff.wait().await;
         }
     }
 
-    /// Waits until every thread of it has stopped: not before that does the kernel tell the parent.
+    /// Waits until all of its threads have stopped, which is when the kernel notifies the parent.
     pub(crate) async fn stopped(&self, within: Duration) -> bool {
         let started = Instant::now();
-        let mut pace = Pace::default();
+        let mut backoff = PollBackoff::default();
         loop {
             match self.state().stopped() {
                 None if started.elapsed() < within => {}
                 answer => return answer == Some(true),
             }
-            pace.rest().await;
+            backoff.wait().await;
         }
     }
 
@@ -193,23 +193,23 @@ impl State {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    fn look(&mut self) -> Option<ExitStatus> {
+    fn poll(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
             if waitid(Id::Pid(self.pid()), ended) == Ok(WaitStatus::StillAlive) {
                 return None;
             }
-            // Not reaped yet, so the number still is the one we know, for us and for the guard.
+            // Not reaped yet, so the process id is still valid, here and in the guard.
             let _ = killpg(self.pid(), Signal::SIGKILL);
             guard::forget(self.child.id());
-            self.status = Some(self.child.wait().expect("our child can be waited for"));
+            self.status = Some(self.child.wait().expect("a child can be waited for"));
         }
         self.status
     }
 
-    /// `None`: not yet; `Some(false)`: never, it has ended.
+    /// Returns `None` while it runs, `Some(true)` if it has stopped, `Some(false)` if it has ended.
     fn stopped(&mut self) -> Option<bool> {
-        if self.look().is_some() {
+        if self.poll().is_some() {
             return Some(false);
         }
         match waitid(Id::Pid(self.pid()), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
@@ -222,7 +222,7 @@ impl State {
 impl Drop for Process {
     fn drop(&mut self) {
         self.signal_group(Signal::SIGKILL);
-        // SIGKILL cannot be refused, so this is short. It also makes the guard forget the number.
+        // Short, because SIGKILL cannot be ignored. It also withdraws the process id from the guard.
         self.wait();
     }
 }

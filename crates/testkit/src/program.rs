@@ -1,4 +1,4 @@
-//! A real program under test, as its users start it: another process, with arguments and environment.
+//! A program under test, started as users start it: as a process with arguments and environment.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,41 +12,40 @@ use tokio::sync::watch;
 
 use crate::process::{Launch, Process};
 
-/// Settings of the person who runs the tests must not change what is tested.
+/// The developer's own settings must not change the tests.
 const NOT_INHERITED: &str = "PLAYHOUSE_";
 const LINES_SHOWN: usize = 40;
-/// What has been written is read at once, unless the program has left a daemon that keeps the pipe.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
+/// Output is read at once, unless the program left a daemon that keeps the pipe open.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A program about to be started.
+/// A program to start.
 #[derive(Clone, Debug)]
 pub struct Program {
     launch: Launch,
 }
 
-/// A program that has been started. Dropping it kills it and what it has started, and so does the end of
-/// the test process.
+/// A started program. It is killed with its descendants when it is dropped or when the test process ends.
 ///
-/// It is a direct child: signals reach it and the exit status is its own.
+/// It is a direct child, so it receives signals itself and the exit status is its own.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningProgram {
     name: String,
     process: Process,
     output: Arc<watch::Sender<Output>>,
 }
 
-/// A line that the program has written, without its end.
+/// A line of output, without its line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// Where it was written to.
-    pub stream: Stream,
-    /// What it says; bytes that are no UTF-8 are replaced.
+pub struct OutputLine {
+    /// The stream that it was written to.
+    pub stream: OutputStream,
+    /// The text; bytes that are no UTF-8 are replaced.
     pub text: String,
 }
 
-/// The two streams that a program writes.
+/// The two output streams of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum OutputStream {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -55,13 +54,13 @@ pub enum Stream {
 
 #[derive(Debug, Default)]
 struct Output {
-    lines: Vec<Line>,
-    /// Streams that have come to their end.
+    lines: Vec<OutputLine>,
+    /// How many streams have ended.
     ended: usize,
 }
 
 impl Program {
-    /// The program at `path`, with the environment of this process except what begins with `PLAYHOUSE_`.
+    /// Describes the program at `path`. It inherits the environment, except variables that begin with `PLAYHOUSE_`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let inherited = std::env::vars_os().map(|(name, _)| name);
         let unwanted = inherited.filter(|name| name.as_encoded_bytes().starts_with(NOT_INHERITED.as_bytes()));
@@ -84,36 +83,36 @@ impl Program {
         Self { launch: self.launch.env(name, Some(value.as_ref().to_owned())) }
     }
 
-    /// Starts it in another folder than this process.
+    /// Sets the working folder.
     pub fn folder(self, folder: impl Into<PathBuf>) -> Self {
         Self { launch: self.launch.folder(folder) }
     }
 
-    /// Starts it, with an empty standard input.
+    /// Starts the program with an empty standard input.
     ///
-    /// A path that leads to no program is noticed by the exit status 127 or 126, as in a shell.
-    pub fn start(&self) -> io::Result<Running> {
+    /// If there is no program at the path, the exit status is 127 or 126, as in a shell.
+    pub fn start(&self) -> io::Result<RunningProgram> {
         let process = self.launch.start(Stdio::piped(), Stdio::piped())?;
         let output = Arc::new(watch::Sender::new(Output::default()));
-        read_lines(process.stdout(), Stream::Stdout, &output);
-        read_lines(process.stderr(), Stream::Stderr, &output);
-        Ok(Running { name: self.launch.name(), process, output })
+        read_lines(process.stdout(), OutputStream::Stdout, &output);
+        read_lines(process.stderr(), OutputStream::Stderr, &output);
+        Ok(RunningProgram { name: self.launch.name(), process, output })
     }
 }
 
-impl Running {
-    /// Its process id.
+impl RunningProgram {
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// All lines so far, in the order in which they were read.
-    pub fn lines(&self) -> Vec<Line> {
+    /// Returns all lines so far, in the order in which they were read.
+    pub fn lines(&self) -> Vec<OutputLine> {
         self.output.borrow().lines.clone()
     }
 
-    /// All that was written to one of the streams so far.
-    pub fn text(&self, stream: Stream) -> String {
+    /// Returns the output of one stream so far.
+    pub fn text(&self, stream: OutputStream) -> String {
         let output = self.output.borrow();
         output
             .lines
@@ -123,10 +122,10 @@ impl Running {
             .collect()
     }
 
-    /// Waits for a line that contains `needle`, one that is there already included, and returns it.
+    /// Waits for a line that contains `needle` and returns it. Earlier lines count too.
     ///
     /// # Panics
-    /// When `deadline` passes or the program ends first, showing what it has written.
+    /// If `deadline` passes or the program ends first. The message shows its output.
     pub async fn wait_for_line(&self, needle: &str, deadline: Duration) -> String {
         let mut output = self.output.subscribe();
         let found = output.wait_for(|output| output.ended == 2 || output.find(needle).is_some());
@@ -140,48 +139,48 @@ impl Running {
         panic!("{}: no line with {needle:?}, {why}; it wrote:\n{}", self.name, self.tail());
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Sends SIGTERM.
     pub fn sigterm(&self) {
         self.process.signal(Signal::SIGTERM);
     }
 
-    /// Interrupts it (SIGINT), as Ctrl-C does.
+    /// Sends SIGINT, as Ctrl-C does.
     pub fn sigint(&self) {
         self.process.signal(Signal::SIGINT);
     }
 
-    /// Kills it (SIGKILL). What it has started goes too, as soon as its end is noticed.
+    /// Sends SIGKILL. Its descendants are killed as soon as its end is noticed.
     pub fn kill(&self) {
         self.process.signal(Signal::SIGKILL);
     }
 
-    /// Stops the world for it (SIGSTOP), and waits until it stands still.
+    /// Sends SIGSTOP and waits until the program has stopped.
     pub async fn pause(&self) {
         self.process.signal(Signal::SIGSTOP);
-        self.process.stopped(OUTPUT_PATIENCE).await;
+        self.process.stopped(OUTPUT_TIMEOUT).await;
     }
 
-    /// Lets it go on after [`pause`](Self::pause).
+    /// Sends SIGCONT, to continue after [`pause`](Self::pause).
     pub fn resume(&self) {
         self.process.signal(Signal::SIGCONT);
     }
 
-    /// How it ended, or `None` while it runs.
+    /// Returns the exit status, or `None` while it runs.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         self.process.exit_status()
     }
 
-    /// Waits until it has ended and all it wrote has been read.
+    /// Waits until it has ended and its whole output has been read.
     ///
     /// # Panics
-    /// When `deadline` passes first, showing what it has written.
+    /// If `deadline` passes first. The message shows its output.
     pub async fn wait(&self, deadline: Duration) -> ExitStatus {
         let started = Instant::now();
         let Some(status) = self.process.exited(deadline).await else {
             panic!("{}: still running after {:?}; it wrote:\n{}", self.name, started.elapsed(), self.tail());
         };
         let mut output = self.output.subscribe();
-        let _ = tokio::time::timeout(OUTPUT_PATIENCE, output.wait_for(|output| output.ended == 2)).await;
+        let _ = tokio::time::timeout(OUTPUT_TIMEOUT, output.wait_for(|output| output.ended == 2)).await;
         status
     }
 
@@ -192,20 +191,24 @@ impl Running {
 }
 
 impl Output {
-    fn find(&self, needle: &str) -> Option<&Line> {
+    fn find(&self, needle: &str) -> Option<&OutputLine> {
         self.lines.iter().find(|line| line.text.contains(needle))
     }
 }
 
-/// On a thread, not a task: it must not end with the runtime of the test that has started the program.
-fn read_lines(from: Option<impl Read + Send + 'static>, stream: Stream, to: &Arc<watch::Sender<Output>>) {
+/// Reads lines on a thread. A task would end with the runtime of the test that started the program.
+fn read_lines(
+    from: Option<impl Read + Send + 'static>,
+    stream: OutputStream,
+    to: &Arc<watch::Sender<Output>>,
+) {
     let to = Arc::clone(to);
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from.expect("the stream is piped"));
         let mut bytes = Vec::new();
         while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
             let text = String::from_utf8_lossy(&bytes).trim_end_matches(['\n', '\r']).to_owned();
-            to.send_modify(|output| output.lines.push(Line { stream, text }));
+            to.send_modify(|output| output.lines.push(OutputLine { stream, text }));
             bytes.clear();
         }
         to.send_modify(|output| output.ended += 1);

@@ -1,8 +1,7 @@
-//! A TCP proxy that misbehaves on demand, to stand between a client and its server.
+//! A TCP proxy between a client and its server that injects faults on demand.
 //!
-//! It runs on a thread and a runtime of its own: a test that blocks its runtime does not stall it, and
-//! it does not depend on which of several runtimes made it. The thread is single, so an order that has
-//! been answered holds for every byte that comes after.
+//! It has its own thread and runtime: a test that blocks its runtime does not stall it, and it does not depend on the runtime that
+//! created it. Because there is only one thread, an acknowledged change applies to every byte that arrives later.
 
 mod connection;
 mod pipe;
@@ -21,18 +20,18 @@ use url::Url;
 
 use crate::port::{close, free_port};
 
-/// A TCP proxy that misbehaves on demand. Dropping it closes everything.
+/// A TCP proxy that injects faults on demand. Dropping it closes its port and all connections.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct FaultProxy {
     addr: SocketAddr,
-    orders: Option<mpsc::UnboundedSender<Order>>,
+    changes: Option<mpsc::UnboundedSender<ModeChange>>,
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Bytes that were delivered, by all connections so far.
+/// The numbers of bytes delivered by all connections so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bytes {
+pub struct ByteCounts {
     /// From clients to the server.
     pub to_server: u64,
     /// From the server to clients.
@@ -48,15 +47,15 @@ enum Mode {
     Cut,
 }
 
-/// The mode, and a token that everybody holds on to who still acts according to it.
+/// The mode, with a token that each pipe holds while it applies the mode.
 #[derive(Clone, Debug)]
-struct Current {
+struct ActiveMode {
     mode: Mode,
     _token: mpsc::Sender<()>,
 }
 
 #[derive(Debug)]
-struct Order {
+struct ModeChange {
     mode: Mode,
     done: oneshot::Sender<io::Result<()>>,
 }
@@ -68,13 +67,13 @@ struct Counts {
     to_client: AtomicU64,
 }
 
-impl Proxy {
-    /// A proxy to `target`, on a free port of the loopback interface, that passes everything on.
+impl FaultProxy {
+    /// Starts a proxy to `target` on a free loopback port. It forwards everything at first.
     ///
     /// # Panics
-    /// When it cannot have a port or a thread.
+    /// If there is no free port or no thread can be started.
     pub async fn to(target: SocketAddr) -> Self {
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let (changes, inbox) = mpsc::unbounded_channel();
         let (ready, is_ready) = oneshot::channel();
         let counts = Arc::new(Counts::default());
         let counting = Arc::clone(&counts);
@@ -90,18 +89,18 @@ impl Proxy {
         let thread = std::thread::Builder::new().name("fault-proxy".to_owned()).spawn(work);
         let thread = Some(thread.expect("a thread can be started"));
         let addr = is_ready.await.expect("the proxy starts");
-        Self { addr, orders: Some(orders), counts, thread }
+        Self { addr, changes: Some(changes), counts, thread }
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The same URL with the proxy as the server.
+    /// Returns the URL with host and port replaced by the proxy's.
     ///
     /// # Panics
-    /// When it is no URL with a host.
+    /// If `url` is not a URL with a host.
     pub fn url(&self, url: &str) -> String {
         let mut url = Url::parse(url).expect("a URL");
         url.set_host(Some(&self.addr.ip().to_string())).expect("a URL with a host");
@@ -109,73 +108,73 @@ impl Proxy {
         url.to_string()
     }
 
-    /// Passes everything on. Connections that have lost bytes to [`half_open`](Self::half_open) are reset:
-    /// what they lost cannot be made up for.
+    /// Forwards everything. Resets connections that lost bytes while [`half_open`](Self::half_open), because the lost bytes cannot
+    /// be restored.
     pub async fn pass(&self) {
-        self.order(Mode::Pass).await;
+        self.set_mode(Mode::Pass).await;
     }
 
     /// Resets all connections and refuses new ones.
     pub async fn cut(&self) {
-        self.order(Mode::Cut).await;
+        self.set_mode(Mode::Cut).await;
     }
 
-    /// Passes everything on, in each direction this much later. Throughput does not suffer.
+    /// Forwards everything with this delay in each direction. Throughput stays the same.
     pub async fn delay(&self, delay: Duration) {
-        self.order(Mode::Delay(delay)).await;
+        self.set_mode(Mode::Delay(delay)).await;
     }
 
-    /// Keeps connections established and accepts new ones, and swallows whatever either side sends, ends
-    /// of connections included: what a network does that loses everything.
+    /// Drops everything that either side sends, including the ends of connections. Connections stay established and new ones are
+    /// accepted, as in a network that loses all packets.
     pub async fn half_open(&self) {
-        self.order(Mode::HalfOpen).await;
+        self.set_mode(Mode::HalfOpen).await;
     }
 
-    /// Passes on at most so many bytes a second, in each direction of each connection.
+    /// Limits each direction of each connection to this rate.
     pub async fn bandwidth(&self, bytes_per_second: u64) {
-        assert!(bytes_per_second > 0, "no bandwidth at all is half_open()");
-        self.order(Mode::Bandwidth(bytes_per_second)).await;
+        assert!(bytes_per_second > 0, "the rate must be positive; use half_open() to block all traffic");
+        self.set_mode(Mode::Bandwidth(bytes_per_second)).await;
     }
 
-    /// How many connections are established through it now.
+    /// Returns the number of established connections.
     pub fn connections(&self) -> usize {
         self.counts.connections.load(Ordering::Relaxed)
     }
 
-    /// How many bytes have been delivered.
-    pub fn bytes(&self) -> Bytes {
-        Bytes {
+    /// Returns the numbers of delivered bytes.
+    pub fn bytes(&self) -> ByteCounts {
+        ByteCounts {
             to_server: self.counts.to_server.load(Ordering::Relaxed),
             to_client: self.counts.to_client.load(Ordering::Relaxed),
         }
     }
 
-    async fn order(&self, mode: Mode) {
+    async fn set_mode(&self, mode: Mode) {
         let (done, is_done) = oneshot::channel();
-        let orders = self.orders.as_ref().expect("the proxy runs until it is dropped");
-        orders.send(Order { mode, done }).expect("the proxy runs");
-        is_done.await.expect("the proxy answers").expect("the proxy gets its port again");
+        let changes = self.changes.as_ref().expect("the proxy runs until it is dropped");
+        changes.send(ModeChange { mode, done }).expect("the proxy runs");
+        is_done.await.expect("the proxy answers").expect("the proxy can bind its port again");
     }
 }
 
-impl Current {
-    /// Nothing is ever sent to the receiver; it ends when the last token is gone.
+impl ActiveMode {
+    /// Returns the mode and a receiver that ends when the last token is dropped. Nothing is sent over the channel.
     fn new(mode: Mode) -> (Self, mpsc::Receiver<()>) {
         let (token, holders) = mpsc::channel(1);
         (Self { mode, _token: token }, holders)
     }
 }
 
-impl Drop for Proxy {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
-        self.orders = None;
+        self.changes = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Not on a port that the kernel hands out: while the proxy refuses connections it does not hold it.
+/// Binds a port outside the ephemeral range, because the port is released while the proxy refuses connections.
 async fn listen() -> io::Result<TcpListener> {
     loop {
         match TcpListener::bind((Ipv4Addr::LOCALHOST, free_port()?)).await {
@@ -189,28 +188,28 @@ async fn serve(
     addr: SocketAddr,
     listener: TcpListener,
     target: SocketAddr,
-    mut inbox: mpsc::UnboundedReceiver<Order>,
+    mut inbox: mpsc::UnboundedReceiver<ModeChange>,
     counts: Arc<Counts>,
 ) {
-    let (current, mut acting) = Current::new(Mode::Pass);
+    let (current, mut active) = ActiveMode::new(Mode::Pass);
     let current = watch::Sender::new(current);
     let mut listener = Some(listener);
     let mut live = JoinSet::new();
     loop {
         tokio::select! {
-            order = inbox.recv() => {
-                let Some(Order { mode: next, done }) = order else { return };
+            change = inbox.recv() => {
+                let Some(ModeChange { mode: next, done }) = change else { return };
                 if next == Mode::Cut {
-                    // Refuses from here on, and resets what has not been accepted yet.
+                    // Refuses new connections and resets those that are not accepted yet.
                     if let Some(Ok(listener)) = listener.take().map(TcpListener::into_std) {
                         close(listener);
                     }
                 }
-                let (replacement, acting_now) = Current::new(next);
+                let (replacement, acting_now) = ActiveMode::new(next);
                 drop(current.send_replace(replacement));
-                // The answer means that it has been done, not that it will be: no token is held any more.
-                while acting.recv().await.is_some() {}
-                acting = acting_now;
+                // Waits until no pipe applies the old mode, so that the change is in effect when it is acknowledged.
+                while active.recv().await.is_some() {}
+                active = acting_now;
                 while next == Mode::Cut && live.join_next().await.is_some() {}
                 let mut bound = Ok(());
                 if next != Mode::Cut && listener.is_none() {
@@ -226,7 +225,7 @@ async fn serve(
     }
 }
 
-/// The next client; `None`, which `select!` takes for "not this branch", if there is no listener.
+/// Accepts the next client. Returns `None` without a listener, which disables the branch of `select!`.
 async fn accept(listener: Option<&TcpListener>) -> Option<TcpStream> {
     listener?.accept().await.ok().map(|(client, _)| client)
 }

@@ -8,17 +8,17 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::process::Launch;
-use crate::server::{Home, Kind, Place, Server};
+use crate::server::{Hosting, Server, ServerKind, ServerLocation};
 use crate::unique::unique;
 use crate::{Error, external, installed};
 
 const VARIABLE: &str = "REDIS_URL";
 
-/// A Redis server. What it holds survives [`kill`](Server::kill) only with
-/// [`appendonly`](RedisBuilder::appendonly) or [`durable`](RedisBuilder::durable).
+/// A Redis server. Its data survives [`kill`](Server::kill) only with [`appendonly`](RedisBuilder::appendonly) or
+/// [`durable`](RedisBuilder::durable).
 pub type Redis = Server<RedisKind>;
 
-/// A Redis server about to be started.
+/// The options of a Redis server.
 #[derive(Clone, Debug, Default)]
 pub struct RedisBuilder {
     log: bool,
@@ -27,27 +27,27 @@ pub struct RedisBuilder {
     args: Vec<String>,
 }
 
-/// How Redis is started.
+/// Starts Redis.
 #[derive(Debug)]
 pub struct RedisKind {
     program: PathBuf,
     options: RedisBuilder,
 }
 
-/// Keys of one test's own on a Redis server.
+/// A prefix for the keys of one test on a Redis server.
 #[derive(Debug)]
-pub struct Keyspace {
+pub struct RedisNamespace {
     url: String,
     prefix: String,
     external: bool,
 }
 
 impl Redis {
-    /// The one of this test process: at `REDIS_URL`, or else started now.
+    /// Returns the shared server of this test process: the one at `REDIS_URL`, or else a local one.
     pub async fn shared() -> Result<&'static Self, Error> {
         static SHARED: OnceCell<Redis> = OnceCell::const_new();
         let start = || async {
-            match external::named_by(VARIABLE, |text| external::parse_url(text, "redis"))? {
+            match external::from_variable(VARIABLE, |text| external::parse_url(text, "redis"))? {
                 Some(url) => Self::external(url).await,
                 None => Self::private().await,
             }
@@ -55,34 +55,34 @@ impl Redis {
         SHARED.get_or_try_init(start).await
     }
 
-    /// The one of this test process that runs in cluster mode, always started by us.
+    /// Returns the shared server of this test process that runs in cluster mode. It is always local.
     pub async fn shared_cluster() -> Result<&'static Self, Error> {
         static SHARED: OnceCell<Redis> = OnceCell::const_new();
         SHARED.get_or_try_init(|| Self::builder().cluster().start()).await
     }
 
-    /// One for the caller alone, to break.
+    /// Starts a server that only the caller uses and may break.
     pub async fn private() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// One for the caller alone, with options.
+    /// Returns a builder for a server that only the caller uses.
     pub fn builder() -> RedisBuilder {
         RedisBuilder::default()
     }
 
     /// `redis://…`
     pub fn url(&self) -> String {
-        match &self.home {
-            Home::Own(own) => format!("redis://{}", own.place().addr()),
-            Home::External(url) => url.to_string(),
+        match &self.hosting {
+            Hosting::Local(local) => format!("redis://{}", local.location().addr()),
+            Hosting::External(url) => url.to_string(),
         }
     }
 
-    /// A prefix for keys that nobody else uses.
-    pub fn keyspace(&self) -> Keyspace {
-        let external = matches!(self.home, Home::External(_));
-        Keyspace { url: self.url(), prefix: format!("{}:", unique()), external }
+    /// Returns a new namespace for keys.
+    pub fn namespace(&self) -> RedisNamespace {
+        let external = matches!(self.hosting, Hosting::External(_));
+        RedisNamespace { url: self.url(), prefix: format!("{}:", unique()), external }
     }
 
     async fn external(url: Url) -> Result<Self, Error> {
@@ -92,12 +92,12 @@ impl Redis {
         };
         external::check(VARIABLE, &url, async { ping.await.map_err(|e| e.to_string()) }).await?;
         let kind = RedisKind { program: PathBuf::new(), options: RedisBuilder::default() };
-        Ok(Self { kind, home: Home::External(url) })
+        Ok(Self { kind, hosting: Hosting::External(url) })
     }
 }
 
 impl RedisBuilder {
-    /// Logs every change before it answers, so that what it has answered survives a kill.
+    /// Logs every change before the response, so that acknowledged changes survive a kill.
     pub fn appendonly(mut self) -> Self {
         self.log = true;
         self
@@ -109,33 +109,33 @@ impl RedisBuilder {
         self.appendonly()
     }
 
-    /// In cluster mode, as the only node. It refuses commands and scripts whose keys are in several slots. Needs Redis 7.
+    /// Runs in cluster mode with one node, which refuses commands and scripts whose keys are in several slots. Needs Redis 7.
     pub fn cluster(mut self) -> Self {
         self.cluster = true;
         self
     }
 
-    /// One more argument for `redis-server`.
+    /// Adds an argument for `redis-server`.
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it is ready.
     pub async fn start(self) -> Result<Redis, Error> {
-        Server::of(self.kind()?).await
+        Server::start_new(self.kind()?).await
     }
 
     fn kind(self) -> Result<RedisKind, Error> {
         let program = installed::find(&["redis-server", "valkey-server"]).ok_or(Error::Missing {
             program: "redis-server",
-            remedy: "`cargo xtask test` installs it, or set REDIS_URL to one that runs",
+            remedy: "`cargo xtask test` installs it, or set REDIS_URL to a running server",
         })?;
         Ok(RedisKind { program, options: self })
     }
 }
 
-impl Kind for RedisKind {
+impl ServerKind for RedisKind {
     fn name(&self) -> &'static str {
         "redis-server"
     }
@@ -144,41 +144,41 @@ impl Kind for RedisKind {
         self.options.on_disk
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), Error> {
-        std::fs::create_dir(place.data()).map_err(|error| Error::failed(self.name(), error))
+    fn prepare(&self, location: &ServerLocation) -> Result<(), Error> {
+        std::fs::create_dir(location.data()).map_err(|error| Error::failed(self.name(), error))
     }
 
-    fn launch(&self, place: &Place) -> Launch {
+    fn launch(&self, location: &ServerLocation) -> Launch {
         let log = if self.options.log { ["yes", "always"] } else { ["no", "no"] };
         let launch = Launch::new(&self.program)
             .args(["--bind", "127.0.0.1", "--port"])
-            .arg(place.port.to_string())
+            .arg(location.port.to_string())
             .arg("--dir")
-            .arg(place.data())
+            .arg(location.data())
             .args(["--save", "", "--appendonly", log[0], "--appendfsync", log[1]])
             .args(&self.options.args);
         if !self.options.cluster {
             return launch;
         }
-        launch.args(["--cluster-enabled", "yes", "--cluster-port"]).arg(place.second_port.to_string())
+        launch.args(["--cluster-enabled", "yes", "--cluster-port"]).arg(location.second_port.to_string())
     }
 
-    async fn answers(&self, place: &Place) -> Result<(), String> {
+    async fn check_ready(&self, location: &ServerLocation) -> Result<(), String> {
         let mut connection =
-            connect(&format!("redis://{}", place.addr())).await.map_err(|e| e.to_string())?;
-        // Refused as long as it reads its log, which the next question is not.
+            connect(&format!("redis://{}", location.addr())).await.map_err(|e| e.to_string())?;
+        // PING is refused while the server loads its log; CONFIG is not.
         redis::cmd("PING").exec_async(&mut connection).await.map_err(|e| e.to_string())?;
-        let asked = redis::cmd("CONFIG").arg("GET").arg("dir").query_async(&mut connection).await;
-        let (_, folder): (String, String) = asked.map_err(|e| e.to_string())?;
-        if Path::new(&folder) != place.data() {
+        let config = redis::cmd("CONFIG").arg("GET").arg("dir").query_async(&mut connection).await;
+        let (_, folder): (String, String) = config.map_err(|e| e.to_string())?;
+        if Path::new(&folder) != location.data() {
             return Err(format!("another Redis answers, in {folder}"));
         }
-        if self.options.cluster { owns_all_slots(&mut connection).await } else { Ok(()) }
+        if self.options.cluster { claim_all_slots(&mut connection).await } else { Ok(()) }
     }
 }
 
-/// Gives a node in cluster mode all slots. It takes some seconds before it serves them.
-async fn owns_all_slots(connection: &mut MultiplexedConnection) -> Result<(), String> {
+/// Assigns all slots to a node in cluster mode. The node serves them some seconds later.
+async fn claim_all_slots(connection: &mut MultiplexedConnection) -> Result<(), String> {
     let info = redis::cmd("CLUSTER").arg("INFO").query_async(connection).await;
     let info: String = info.map_err(|e| e.to_string())?;
     if !info.contains("cluster_slots_assigned:16384") {
@@ -189,32 +189,32 @@ async fn owns_all_slots(connection: &mut MultiplexedConnection) -> Result<(), St
     if info.contains("cluster_state:ok") { Ok(()) } else { Err("does not serve its slots yet".to_owned()) }
 }
 
-impl Keyspace {
-    /// Where the server is.
+impl RedisNamespace {
+    /// Returns the URL of the server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What all keys of this test begin with; ends with a colon.
+    /// Returns the prefix of all keys. It ends with a colon.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A key with the prefix.
+    /// Returns a key with the prefix.
     pub fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// A connection to the server.
+    /// Connects to the server.
     ///
     /// # Panics
-    /// When there is none to be had.
+    /// If the connection fails.
     pub async fn connect(&self) -> MultiplexedConnection {
-        connect(&self.url).await.expect("the Redis server takes a connection")
+        connect(&self.url).await.expect("the Redis server accepts a connection")
     }
 }
 
-impl Drop for Keyspace {
+impl Drop for RedisNamespace {
     fn drop(&mut self) {
         if self.external {
             let (url, pattern) = (self.url.clone(), format!("{}*", self.prefix));
@@ -239,11 +239,11 @@ async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::assert_notices_taken_port;
+    use crate::server::assert_detects_taken_port;
 
     #[tokio::test]
-    async fn a_taken_port_is_noticed() {
+    async fn taken_port_is_detected() {
         let kind = || Redis::builder().kind();
-        assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
+        assert_detects_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 }

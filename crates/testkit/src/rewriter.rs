@@ -1,4 +1,4 @@
-//! A server that seems to be another one: a TCP proxy that replaces bytes.
+//! A TCP proxy that replaces bytes, so that a server poses as another version or product.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use url::Url;
 
-/// Replaces bytes on their way to the server and back. The replacement has the same length, so lengths in packets stay true. Dropping
-/// it closes everything.
+/// Replaces bytes in both directions. The replacement has the same length, so the lengths in packets stay correct. Dropping it
+/// closes its port and all connections.
 #[derive(Debug)]
 pub struct Rewriter {
     addr: SocketAddr,
@@ -20,16 +20,16 @@ pub struct Rewriter {
 }
 
 impl Rewriter {
-    /// Starts a proxy to `target` that replaces `from` by `to` wherever a read brings it whole.
+    /// Starts a proxy to `target` that replaces `from` by `to` wherever one read contains it completely.
     ///
     /// # Panics
-    /// When the two differ in length, or it cannot have a port or a thread.
+    /// If the two differ in length, there is no free port, or no thread can be started.
     pub async fn to(target: SocketAddr, from: &str, to: &str) -> Self {
-        assert_eq!(from.len(), to.len(), "lengths in packets have to stay true");
+        assert_eq!(from.len(), to.len(), "the replacement must have the same length");
         let words: Arc<(Vec<u8>, Vec<u8>)> = Arc::new((from.into(), to.into()));
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
-        // A thread of its own, like the fault proxy: it depends on no test's runtime.
+        // A separate thread, like the fault proxy: it does not depend on a test's runtime.
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime can be built").block_on(async move {
@@ -47,10 +47,10 @@ impl Rewriter {
         Self { addr, stop: Some(stop), thread }
     }
 
-    /// The same URL with the proxy as the server.
+    /// Returns the URL with host and port replaced by the proxy's.
     ///
     /// # Panics
-    /// When it is no URL with a host.
+    /// If `url` is not a URL with a host.
     pub fn url(&self, url: &str) -> String {
         let mut url = Url::parse(url).expect("a URL");
         url.set_host(Some(&self.addr.ip().to_string())).expect("a URL with a host");

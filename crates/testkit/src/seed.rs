@@ -1,4 +1,4 @@
-//! Random choices that can be repeated.
+//! Reproducible random choices.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ const VARIABLE: &str = "SEED";
 
 /// The seed of all random choices of a test against real servers. Set `SEED` to repeat the choices of an earlier run.
 ///
-/// What servers and the scheduler do between two choices is not repeated. Tests without servers use `proptest`, which also
-/// looks for the smallest case that fails.
+/// The timing of servers and of the scheduler is not reproduced. Tests without servers use `proptest`, which also
+/// shrinks a failing case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u64);
 
 impl Seed {
-    /// Takes the seed from the environment, or else any, and prints it: cargo shows what a test printed if it fails.
+    /// Takes the seed from the environment, or else a random one, and prints it. Cargo shows the output of a failed test.
     ///
     /// # Panics
     /// If `SEED` is not a number.
-    #[expect(clippy::new_without_default, reason = "a new one differs from the last one")]
+    #[expect(clippy::new_without_default, reason = "each new seed is different")]
     pub fn new() -> Self {
         let seed = Self::from_variable(std::env::var(VARIABLE).ok().as_deref());
         eprintln!("to repeat these random choices: {seed}");
         seed
     }
 
-    /// Makes the choices of one task. Tasks have different numbers, so that each makes its own choices, whatever the others do.
+    /// Returns the generator of one task. Each task has its own number, so its choices do not depend on the other tasks.
     pub fn choices(self, task: u64) -> Rng {
         Rng::with_seed(self.0.wrapping_add(task))
     }
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_seed_repeats_the_choices() {
+    fn printed_seed_repeats_the_choices() {
         let seed = Seed::from_variable(None);
         let printed = seed.to_string();
         let again = Seed::from_variable(printed.strip_prefix("SEED="));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_and_runs_make_choices_of_their_own() {
+    fn tasks_and_runs_make_different_choices() {
         let seed = Seed::from_variable(Some("18446744073709551615"));
         assert_ne!(some(seed.choices(0)), some(seed.choices(1)));
         assert_ne!(Seed::from_variable(None), Seed::from_variable(Some("")));

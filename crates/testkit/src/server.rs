@@ -1,4 +1,4 @@
-//! What all servers have in common: being started, being found ready, and the faults.
+//! The common part of all servers: start, readiness and faults.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -10,46 +10,46 @@ use nix::sys::signal::Signal;
 use url::Url;
 
 use crate::Error;
-use crate::eventually::Pace;
+use crate::eventually::PollBackoff;
 use crate::folder::Folder;
 use crate::port::free_port;
 use crate::process::{Launch, Process};
 
-/// Generous: it is only ever used up by a server that will not come.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A server that is asked too early may take the connection and not answer.
-const ONE_LOOK: Duration = Duration::from_secs(5);
+/// Generous, because only a server that never gets ready uses it up.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// A server that is probed too early may accept the connection and not answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const PORT_ATTEMPTS: u32 = 10;
 const LOG_LINES_SHOWN: usize = 20;
-pub(crate) const PORTS_TAKEN: &str = "every port it was given was taken by somebody else";
+pub(crate) const PORTS_TAKEN: &str = "every chosen port was taken by another process";
 
-/// How one kind of server is started and asked whether it is ready.
-pub trait Kind: Debug + Send + Sync + Sized + 'static {
-    /// The program's name, for messages.
+/// Starts one kind of server and checks its readiness.
+pub trait ServerKind: Debug + Send + Sync + Sized + 'static {
+    /// Returns the program's name, for messages.
     fn name(&self) -> &'static str;
 
-    /// Whether the data must lie on a real disk.
+    /// Returns whether the data must be on a real disk.
     fn on_disk(&self) -> bool;
 
-    /// How long to wait for it.
-    fn patience(&self) -> Duration {
-        PATIENCE
+    /// Returns how long a start may take.
+    fn start_timeout(&self) -> Duration {
+        TIMEOUT
     }
 
     /// Fills the folders before the first start. May block.
-    fn prepare(&self, place: &Place) -> Result<(), Error>;
+    fn prepare(&self, location: &ServerLocation) -> Result<(), Error>;
 
-    /// The command line.
-    fn launch(&self, place: &Place) -> Launch;
+    /// Returns the command line.
+    fn launch(&self, location: &ServerLocation) -> Launch;
 
-    /// Asks the server at the place's port whether it is *the one that was launched there* and ready.
-    fn answers(&self, place: &Place) -> impl Future<Output = Result<(), String>> + Send;
+    /// Checks that the server at the location's port is *the one that was launched* and is ready.
+    fn check_ready(&self, location: &ServerLocation) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Where a server of ours lives. It keeps its place over a restart.
+/// The folders and ports of a local server. They stay the same over a restart.
 #[derive(Debug)]
-pub struct Place {
-    /// Has a short path, for sockets.
+pub struct ServerLocation {
+    /// Has a short path, because paths of Unix sockets are limited.
     folder: Folder,
     disk: Option<Folder>,
     /// The port that clients use.
@@ -58,191 +58,191 @@ pub struct Place {
     pub(crate) second_port: u16,
 }
 
-/// A server: one of ours, or an external one.
+/// A local or external server.
 ///
-/// What breaks it takes `&mut self`, so it can only be called on a server of one's own: the shared
-/// ones are handed out as `&'static`, and other tests are using them.
+/// Faults take `&mut self`, so they cannot be applied to shared servers, which are `&'static` and used by other tests.
 #[derive(Debug)]
-pub struct Server<K: Kind> {
+pub struct Server<K: ServerKind> {
     pub(crate) kind: K,
-    pub(crate) home: Home,
+    pub(crate) hosting: Hosting,
 }
 
 #[derive(Debug)]
-pub(crate) enum Home {
-    Own(Box<Own>),
+pub(crate) enum Hosting {
+    Local(Box<LocalServer>),
     External(Url),
 }
 
 #[derive(Debug)]
-pub(crate) struct Own {
-    // Dropped in this order: first the process that uses the place, then the place.
+pub(crate) struct LocalServer {
+    // Dropped in this order: the process uses the location.
     process: Option<Process>,
-    place: Place,
+    location: ServerLocation,
 }
 
-impl<K: Kind> Server<K> {
-    pub(crate) async fn of(kind: K) -> Result<Self, Error> {
-        // Blocking: it copies files and may wait for another process that makes the same template.
+impl<K: ServerKind> Server<K> {
+    pub(crate) async fn start_new(kind: K) -> Result<Self, Error> {
+        // `prepare` blocks: it copies files and may wait for another process that makes the same template.
         let preparing = tokio::task::spawn_blocking(move || {
-            let place = Place::new(&kind)?;
-            kind.prepare(&place)?;
-            Ok::<_, Error>((kind, place))
+            let location = ServerLocation::new(&kind)?;
+            kind.prepare(&location)?;
+            Ok::<_, Error>((kind, location))
         });
-        let (kind, mut place) = preparing.await.map_err(|stopped| Error::Failed(stopped.to_string()))??;
+        let (kind, mut location) =
+            preparing.await.map_err(|stopped| Error::Failed(stopped.to_string()))??;
         for _ in 0..PORT_ATTEMPTS {
-            place.choose_ports().map_err(|error| Error::failed("a free port", error))?;
-            match run(&kind, &place).await {
+            location.choose_ports().map_err(|error| Error::failed("a free port", error))?;
+            match run(&kind, &location).await {
                 Ok(process) => {
-                    let own = Own { process: Some(process), place };
-                    return Ok(Self { kind, home: Home::Own(Box::new(own)) });
+                    let local = LocalServer { process: Some(process), location };
+                    return Ok(Self { kind, hosting: Hosting::Local(Box::new(local)) });
                 }
-                // Somebody was faster; there are more ports.
-                Err(NoStart::PortTaken) => {}
-                Err(NoStart::Other(error)) => return Err(error),
+                // Another process was faster: try other ports.
+                Err(StartError::PortTaken) => {}
+                Err(StartError::Other(error)) => return Err(error),
             }
         }
         Err(Error::failed(kind.name(), PORTS_TAKEN))
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     ///
     /// # Panics
-    /// For an external server, whose name may stand for several addresses.
+    /// If the server is external, because its host name may have several addresses.
     pub fn addr(&self) -> SocketAddr {
-        self.own().expect("a server of ours").place.addr()
+        self.local().expect("a local server").location.addr()
     }
 
-    /// Its process, while it has one.
+    /// Returns its process id while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.own()?.process.as_ref().map(Process::pid)
+        self.local()?.process.as_ref().map(Process::pid)
     }
 
-    /// Everything that it has written to the disk; gone when the server is dropped.
+    /// Returns its folders. They are removed when the server is dropped.
     pub fn folders(&self) -> Vec<&Path> {
-        self.own().map(|own| own.place.folders()).unwrap_or_default()
+        self.local().map(|local| local.location.folders()).unwrap_or_default()
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log(&self) -> String {
-        self.own().map(|own| tail(&own.place.log(), 0)).unwrap_or_default()
+        self.local().map(|local| tail(&local.location.log(), 0)).unwrap_or_default()
     }
 
-    /// Asks it to stop (SIGTERM) and waits until it has.
+    /// Sends SIGTERM and waits until the server has ended.
     pub async fn stop(&mut self) -> Result<(), Error> {
         let name = self.kind.name();
-        let own = self.own_mut()?;
-        let Some(process) = &own.process else { return Ok(()) };
+        let local = self.local_mut()?;
+        let Some(process) = &local.process else { return Ok(()) };
         process.signal_group(Signal::SIGTERM);
-        // A paused one would not notice.
+        // A paused process does not handle SIGTERM.
         process.signal_group(Signal::SIGCONT);
-        if process.exited(PATIENCE).await.is_none() {
-            let log = tail(&own.place.log(), 0);
+        if process.exited(TIMEOUT).await.is_none() {
+            let log = tail(&local.location.log(), 0);
             return Err(Error::failed(
                 name,
-                format!("still running {PATIENCE:?} after SIGTERM; its log:\n{log}"),
+                format!("still running {TIMEOUT:?} after SIGTERM; its log:\n{log}"),
             ));
         }
-        own.process = None;
+        local.process = None;
         Ok(())
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone. The kernel closes its connections.
+    /// Sends SIGKILL and waits until the server has ended. The kernel closes its connections.
     pub async fn kill(&mut self) -> Result<(), Error> {
-        let own = self.own_mut()?;
-        if let Some(process) = own.process.take() {
+        let local = self.local_mut()?;
+        if let Some(process) = local.process.take() {
             process.signal_group(Signal::SIGKILL);
-            process.exited(PATIENCE).await;
+            process.exited(TIMEOUT).await;
         }
         Ok(())
     }
 
-    /// Stops the world for it (SIGSTOP): connections stay open, and nobody answers.
+    /// Sends SIGSTOP: connections stay open, but requests get no response.
     pub async fn pause(&mut self) -> Result<(), Error> {
         let process = self.process_mut("pause")?;
         process.signal_group(Signal::SIGSTOP);
-        if process.stopped(PATIENCE).await {
+        if process.stopped(TIMEOUT).await {
             return Ok(());
         }
         Err(Error::failed(self.kind.name(), "ended instead of being paused"))
     }
 
-    /// Lets it go on after [`pause`](Self::pause).
+    /// Sends SIGCONT, to continue after [`pause`](Self::pause).
     pub fn resume(&mut self) -> Result<(), Error> {
         self.process_mut("resume")?.signal_group(Signal::SIGCONT);
         Ok(())
     }
 
-    /// Starts it after [`stop`](Self::stop) or [`kill`](Self::kill), at the same port and with the same
-    /// data, and waits until it answers.
+    /// Starts the server after [`stop`](Self::stop) or [`kill`](Self::kill), with the same port and data, and waits until it is
+    /// ready.
     pub async fn start_again(&mut self) -> Result<(), Error> {
-        let Home::Own(own) = &mut self.home else { return Err(not_ours(self.kind.name())) };
-        if own.process.is_some() {
+        let Hosting::Local(local) = &mut self.hosting else { return Err(external_error(self.kind.name())) };
+        if local.process.is_some() {
             return Err(Error::failed(self.kind.name(), "is running already"));
         }
-        let mut pace = Pace::default();
+        let mut backoff = PollBackoff::default();
         for _ in 0..PORT_ATTEMPTS {
-            match run(&self.kind, &own.place).await {
+            match run(&self.kind, &local.location).await {
                 Ok(process) => {
-                    own.process = Some(process);
+                    local.process = Some(process);
                     return Ok(());
                 }
-                // This time no other port will do. Whoever looks for a free one takes it for a moment only.
-                Err(NoStart::PortTaken) => pace.rest().await,
-                Err(NoStart::Other(error)) => return Err(error),
+                // The port must stay the same. Another process that probes for a free port holds it only for a moment.
+                Err(StartError::PortTaken) => backoff.wait().await,
+                Err(StartError::Other(error)) => return Err(error),
             }
         }
-        let port = own.place.port;
-        Err(Error::failed(self.kind.name(), format!("somebody else has taken its port {port}")))
+        let port = local.location.port;
+        Err(Error::failed(self.kind.name(), format!("another process has taken its port {port}")))
     }
 
-    /// [`stop`](Self::stop) and [`start_again`](Self::start_again).
+    /// Calls [`stop`](Self::stop) and [`start_again`](Self::start_again).
     pub async fn restart(&mut self) -> Result<(), Error> {
         self.stop().await?;
         self.start_again().await
     }
 
-    pub(crate) fn own(&self) -> Option<&Own> {
-        match &self.home {
-            Home::Own(own) => Some(own),
-            Home::External(_) => None,
+    pub(crate) fn local(&self) -> Option<&LocalServer> {
+        match &self.hosting {
+            Hosting::Local(local) => Some(local),
+            Hosting::External(_) => None,
         }
     }
 
-    fn own_mut(&mut self) -> Result<&mut Own, Error> {
-        match &mut self.home {
-            Home::Own(own) => Ok(own),
-            Home::External(_) => Err(not_ours(self.kind.name())),
+    fn local_mut(&mut self) -> Result<&mut LocalServer, Error> {
+        match &mut self.hosting {
+            Hosting::Local(local) => Ok(local),
+            Hosting::External(_) => Err(external_error(self.kind.name())),
         }
     }
 
     pub(crate) fn process_mut(&mut self, what: &str) -> Result<&mut Process, Error> {
         let name = self.kind.name();
-        let process = self.own_mut()?.process.as_mut();
+        let process = self.local_mut()?.process.as_mut();
         process.ok_or_else(|| Error::failed(name, format!("is not running, so there is nothing to {what}")))
     }
 }
 
-impl Own {
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+impl LocalServer {
+    pub(crate) fn location(&self) -> &ServerLocation {
+        &self.location
     }
 }
 
-impl Place {
-    fn new<K: Kind>(kind: &K) -> Result<Self, Error> {
+impl ServerLocation {
+    fn new<K: ServerKind>(kind: &K) -> Result<Self, Error> {
         let folder = Folder::fresh().map_err(|error| Error::failed("a temporary folder", error))?;
         let disk = kind.on_disk().then(Folder::on_disk).transpose();
         let disk = disk.map_err(|error| Error::failed("a folder on disk", error))?;
         Ok(Self { folder, disk, port: 0, second_port: 0 })
     }
 
-    /// The folder for sockets, logs and configuration.
+    /// Returns the folder for sockets, logs and configuration.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The folder for the data, which the server or [`Kind::prepare`] creates.
+    /// Returns the path of the data folder, which the server or [`ServerKind::prepare`] creates.
     pub(crate) fn data(&self) -> PathBuf {
         self.disk.as_ref().unwrap_or(&self.folder).path().join("data")
     }
@@ -267,46 +267,46 @@ impl Place {
 }
 
 #[derive(Debug)]
-enum NoStart {
+enum StartError {
     PortTaken,
     Other(Error),
 }
 
-/// Starts the server in its place and waits until it answers.
-async fn run<K: Kind>(kind: &K, place: &Place) -> Result<Process, NoStart> {
-    let failed = |why: String| NoStart::Other(Error::failed(kind.name(), why));
-    let log_path = place.log();
+/// Starts the server at its location and waits until it is ready.
+async fn run<K: ServerKind>(kind: &K, location: &ServerLocation) -> Result<Process, StartError> {
+    let failed = |why: String| StartError::Other(Error::failed(kind.name(), why));
+    let log_path = location.log();
     let log = File::options().create(true).append(true).open(&log_path).map_err(|e| failed(e.to_string()))?;
-    // What an earlier start has said is not about this one.
-    let said_before = log.metadata().map_or(0, |file| file.len());
+    // Skips the log of earlier starts.
+    let old_log_length = log.metadata().map_or(0, |file| file.len());
     let both = log.try_clone().map_err(|e| failed(e.to_string()))?;
-    // The system's messages in English, for the one that is looked for below.
-    let launch = kind.launch(place).env("LC_ALL", Some("C".into()));
+    // System messages in English, because the log is searched for one below.
+    let launch = kind.launch(location).env("LC_ALL", Some("C".into()));
     let process = launch.start(log, both).map_err(|e| failed(e.to_string()))?;
 
     let started = Instant::now();
-    let mut pace = Pace::default();
+    let mut backoff = PollBackoff::default();
     loop {
         if let Some(status) = process.exit_status() {
-            let log = tail(&log_path, said_before);
+            let log = tail(&log_path, old_log_length);
             if log.to_lowercase().contains("address already in use") {
-                return Err(NoStart::PortTaken);
+                return Err(StartError::PortTaken);
             }
             return Err(failed(format!("did not start ({status}); the end of its log:\n{log}")));
         }
         let seen = tokio::select! {
-            answer = kind.answers(place) => match answer {
+            answer = kind.check_ready(location) => match answer {
                 Ok(()) => return Ok(process),
                 Err(seen) => seen,
             },
-            // Ended, or silent for too long: a stranger at its port may be what keeps us waiting.
-            _ = process.exited(ONE_LOOK) => "no answer".to_owned(),
+            // Ended, or the probe got no answer, possibly because another server holds the port.
+            _ = process.exited(PROBE_TIMEOUT) => "no answer".to_owned(),
         };
-        if started.elapsed() > kind.patience() {
-            let (log, patience) = (tail(&log_path, said_before), kind.patience());
-            return Err(failed(format!("not ready within {patience:?}: {seen}; the end of its log:\n{log}")));
+        if started.elapsed() > kind.start_timeout() {
+            let (log, timeout) = (tail(&log_path, old_log_length), kind.start_timeout());
+            return Err(failed(format!("not ready within {timeout:?}: {seen}; the end of its log:\n{log}")));
         }
-        pace.rest().await;
+        backoff.wait().await;
     }
 }
 
@@ -317,24 +317,23 @@ fn tail(log: &Path, from: u64) -> String {
     lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
 }
 
-fn not_ours(name: &str) -> Error {
-    Error::failed(name, "is an external server, which is not ours to stop")
+fn external_error(name: &str) -> Error {
+    Error::failed(name, "is an external server, which the test kit cannot stop or start")
 }
 
-/// Asserts that a server that finds its port taken is recognised, so that it gets another one: taken by
-/// somebody who does not answer, and by one of its own kind, who does.
+/// Asserts that the start reports a taken port, whether it is held by a silent listener or by another server of the same kind.
 #[cfg(test)]
-pub(crate) async fn assert_notices_taken_port<K: Kind>(kind: K, another: K) {
-    let mut place = Place::new(&kind).unwrap();
-    kind.prepare(&place).unwrap();
-    place.choose_ports().unwrap();
-    let silent = std::net::TcpListener::bind(place.addr()).unwrap();
-    assert!(matches!(run(&kind, &place).await, Err(NoStart::PortTaken)));
+pub(crate) async fn assert_detects_taken_port<K: ServerKind>(kind: K, another: K) {
+    let mut location = ServerLocation::new(&kind).unwrap();
+    kind.prepare(&location).unwrap();
+    location.choose_ports().unwrap();
+    let silent = std::net::TcpListener::bind(location.addr()).unwrap();
+    assert!(matches!(run(&kind, &location).await, Err(StartError::PortTaken)));
     drop(silent);
 
-    let another = Server::of(another).await.unwrap();
-    place.port = another.addr().port();
-    assert!(matches!(run(&kind, &place).await, Err(NoStart::PortTaken)));
+    let another = Server::start_new(another).await.unwrap();
+    location.port = another.addr().port();
+    assert!(matches!(run(&kind, &location).await, Err(StartError::PortTaken)));
 }
 
 #[cfg(test)]
@@ -342,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_of_a_log_starts_where_it_is_told_to() {
+    fn tail_starts_at_the_given_offset() {
         let folder = Folder::fresh().unwrap();
         let log = folder.path().join("log");
         assert_eq!(tail(&log, 0), "");

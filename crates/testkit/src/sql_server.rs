@@ -2,7 +2,7 @@
 
 mod database;
 mod dsn;
-mod engine;
+mod server_program;
 mod template;
 
 use std::fs;
@@ -14,24 +14,24 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::process::Launch;
-use crate::server::{Home, Kind, Place, Server};
+use crate::server::{Hosting, Server, ServerKind, ServerLocation};
 use crate::{Error, external, folder};
 
 pub use database::Database;
-use engine::Engine;
-pub use engine::Flavour;
+pub use server_program::Flavour;
+use server_program::ServerProgram;
 
 const VARIABLE: &str = "MYSQL_DSN";
 const SOCKET: &str = "sql.sock";
 const SCRATCH: &str = "scratch";
 
-/// A MariaDB or MySQL server; the user is `root` without a password.
+/// A MariaDB or MySQL server. The user is `root` without a password.
 ///
-/// By default nothing is synced to disk, but every commit is handed to the operating system: it
-/// survives [`kill`](Server::kill), not a loss of power.
+/// By default commits are written to the operating system but not synced to disk: they survive [`kill`](Server::kill), but not a
+/// power loss.
 pub type SqlServer = Server<SqlKind>;
 
-/// A MariaDB or MySQL server about to be started.
+/// The options of a MariaDB or MySQL server.
 #[derive(Clone, Debug)]
 pub struct SqlBuilder {
     flavour: Flavour,
@@ -39,18 +39,18 @@ pub struct SqlBuilder {
     args: Vec<String>,
 }
 
-/// How MariaDB or MySQL is started.
+/// Starts MariaDB or MySQL.
 #[derive(Debug)]
 pub struct SqlKind {
     flavour: Flavour,
     /// None for an external server.
-    engine: Option<Engine>,
+    program: Option<ServerProgram>,
     durable: bool,
     args: Vec<String>,
 }
 
 impl SqlServer {
-    /// The one of this test process: at `MYSQL_DSN`, or else a MariaDB that is started now.
+    /// Returns the shared server of this test process: the one at `MYSQL_DSN`, or else a local MariaDB.
     pub async fn shared() -> Result<&'static Self, Error> {
         match external().await? {
             Some(server) => Ok(server),
@@ -58,20 +58,20 @@ impl SqlServer {
         }
     }
 
-    /// The MariaDB of this test process: at `MYSQL_DSN` if that is one, or else started now.
+    /// Returns the shared MariaDB of this test process: the one at `MYSQL_DSN` if that is a MariaDB, or else a local one.
     pub async fn mariadb() -> Result<&'static Self, Error> {
         static SHARED: OnceCell<SqlServer> = OnceCell::const_new();
         shared_of(Flavour::Mariadb, &SHARED).await
     }
 
-    /// The MySQL of this test process: at `MYSQL_DSN` if that is one, or else started now.
+    /// Returns the shared MySQL of this test process: the one at `MYSQL_DSN` if that is a MySQL, or else a local one.
     pub async fn mysql() -> Result<&'static Self, Error> {
         static SHARED: OnceCell<SqlServer> = OnceCell::const_new();
         shared_of(Flavour::Mysql, &SHARED).await
     }
 
-    /// One of each flavour that can be had here, for suites that loop over them. MySQL is a bonus; it is
-    /// an error if there is neither a MariaDB nor a server at `MYSQL_DSN`.
+    /// Returns a shared server of each available flavour, for suites that loop over them. MySQL is optional. Fails if there is
+    /// neither a MariaDB nor a server at `MYSQL_DSN`.
     pub async fn all_shared() -> Result<Vec<&'static Self>, Error> {
         let mut all = Vec::new();
         let mut missing = None;
@@ -82,86 +82,86 @@ impl SqlServer {
                 Err(error) => return Err(error),
             }
         }
-        let has_required = all
-            .iter()
-            .any(|server| server.flavour() == Flavour::Mariadb || matches!(server.home, Home::External(_)));
+        let has_required = all.iter().any(|server| {
+            server.flavour() == Flavour::Mariadb || matches!(server.hosting, Hosting::External(_))
+        });
         match missing {
             Some(error) if !has_required => Err(error),
             _ => Ok(all),
         }
     }
 
-    /// A MariaDB for the caller alone, to break.
+    /// Starts a MariaDB that only the caller uses and may break.
     pub async fn private() -> Result<Self, Error> {
         Self::builder(Flavour::Mariadb).start().await
     }
 
-    /// A server for the caller alone, with options.
+    /// Returns a builder for a server that only the caller uses.
     pub fn builder(flavour: Flavour) -> SqlBuilder {
         SqlBuilder { flavour, durable: false, args: Vec::new() }
     }
 
-    /// Which of the two it is.
+    /// Returns whether it is MariaDB or MySQL.
     pub fn flavour(&self) -> Flavour {
         self.kind.flavour
     }
 
-    /// `mysql://…` without a database.
+    /// Returns the URL `mysql://…` without a database.
     pub fn url(&self) -> String {
         self.base_url().to_string()
     }
 
-    /// A new empty database.
+    /// Creates an empty database.
     ///
     /// # Panics
-    /// When the server does not create it.
+    /// If the server does not create it.
     pub async fn database(&self) -> Database {
-        let socket = self.own().map(|own| own.place().folder().join(SOCKET));
+        let socket = self.local().map(|local| local.location().folder().join(SOCKET));
         Database::create(&self.base_url(), socket).await.expect("the SQL server creates a database")
     }
 
     fn base_url(&self) -> Url {
-        match &self.home {
-            Home::Own(own) => own_url(own.place()),
-            Home::External(url) => url.clone(),
+        match &self.hosting {
+            Hosting::Local(local) => local_url(local.location()),
+            Hosting::External(url) => url.clone(),
         }
     }
 }
 
 impl SqlBuilder {
-    /// Syncs each commit to a real disk, as in production, for benchmarks.
+    /// Syncs each commit to a real disk, as in production. For benchmarks.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// One more argument for the server. The last one wins, so it may overrule ours.
+    /// Adds an argument for the server. It overrides the default arguments, because the last one wins.
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it is ready.
     pub async fn start(self) -> Result<SqlServer, Error> {
-        // Finding it runs programs to ask for their versions.
+        // Blocking: the search runs programs to get their versions.
         let finding = tokio::task::spawn_blocking(move || self.kind());
         let kind = finding.await.map_err(|stopped| Error::Failed(stopped.to_string()))??;
-        Server::of(kind).await
+        Server::start_new(kind).await
     }
 
     fn kind(self) -> Result<SqlKind, Error> {
         let Self { flavour, durable, args } = self;
-        Ok(SqlKind { flavour, engine: Some(Engine::find(flavour)?), durable, args })
+        Ok(SqlKind { flavour, program: Some(ServerProgram::find(flavour)?), durable, args })
     }
 }
 
 impl SqlKind {
-    fn engine(&self) -> &Engine {
-        self.engine.as_ref().expect("only a server of ours is launched")
+    fn program(&self) -> &ServerProgram {
+        self.program.as_ref().expect("only a local server is launched")
     }
 }
 
-impl Kind for SqlKind {
+impl ServerKind for SqlKind {
     fn name(&self) -> &'static str {
         self.flavour.program()
     }
@@ -170,29 +170,30 @@ impl Kind for SqlKind {
         self.durable
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), Error> {
-        let scratch = fs::create_dir(place.folder().join(SCRATCH));
+    fn prepare(&self, location: &ServerLocation) -> Result<(), Error> {
+        let scratch = fs::create_dir(location.folder().join(SCRATCH));
         scratch.map_err(|error| Error::failed(self.name(), error))?;
-        let template = template::ready(self.engine())?;
-        folder::copy(&template, &place.data()).map_err(|error| Error::failed("copying the template", error))
+        let template = template::ready(self.program())?;
+        folder::copy(&template, &location.data())
+            .map_err(|error| Error::failed("copying the template", error))
     }
 
-    fn launch(&self, place: &Place) -> Launch {
-        self.engine()
-            .server(&place.data(), &place.folder().join(SCRATCH), self.durable)
+    fn launch(&self, location: &ServerLocation) -> Launch {
+        self.program()
+            .server(&location.data(), &location.folder().join(SCRATCH), self.durable)
             .arg("--bind-address=127.0.0.1")
-            .arg(format!("--port={}", place.port))
-            .option("socket", place.folder().join(SOCKET))
-            .option("pid-file", place.folder().join("pid"))
+            .arg(format!("--port={}", location.port))
+            .option("socket", location.folder().join(SOCKET))
+            .option("pid-file", location.folder().join("pid"))
             .args(&self.args)
     }
 
-    async fn answers(&self, place: &Place) -> Result<(), String> {
-        let mut connection = connect(&own_url(place)).await.map_err(|e| e.to_string())?;
-        let asked = sqlx::raw_sql("SELECT @@datadir").fetch_one(&mut connection).await;
-        let data: String = asked.and_then(|row| row.try_get(0)).map_err(|e| e.to_string())?;
-        // The server adds a slash to the end, which a path does not mind.
-        if Path::new(&data) == place.data() {
+    async fn check_ready(&self, location: &ServerLocation) -> Result<(), String> {
+        let mut connection = connect(&local_url(location)).await.map_err(|e| e.to_string())?;
+        let row = sqlx::raw_sql("SELECT @@datadir").fetch_one(&mut connection).await;
+        let data: String = row.and_then(|row| row.try_get(0)).map_err(|e| e.to_string())?;
+        // Paths are compared, because the server adds a slash to the end.
+        if Path::new(&data) == location.data() {
             return Ok(());
         }
         Err(format!("another server answers, in {data}"))
@@ -203,8 +204,8 @@ async fn connect(url: &Url) -> Result<MySqlConnection, sqlx::Error> {
     MySqlConnectOptions::from_url(url)?.connect().await
 }
 
-fn own_url(place: &Place) -> Url {
-    Url::parse(&format!("mysql://root@{}", place.addr())).expect("a well-formed URL")
+fn local_url(location: &ServerLocation) -> Url {
+    Url::parse(&format!("mysql://root@{}", location.addr())).expect("a well-formed URL")
 }
 
 async fn shared_of(
@@ -217,21 +218,21 @@ async fn shared_of(
     }
 }
 
-/// The server at `MYSQL_DSN`, if that is set.
+/// Returns the server at `MYSQL_DSN`, if that is set.
 async fn external() -> Result<Option<&'static SqlServer>, Error> {
     static EXTERNAL: OnceCell<SqlServer> = OnceCell::const_new();
-    let Some(url) = external::named_by(VARIABLE, dsn::parse)? else { return Ok(None) };
+    let Some(url) = external::from_variable(VARIABLE, dsn::parse)? else { return Ok(None) };
     let start = || async {
         let mut version = String::new();
-        let ask = async {
+        let probe = async {
             let mut connection = connect(&url).await?;
             version = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut connection).await?.try_get(0)?;
             Ok::<_, sqlx::Error>(())
         };
-        external::check(VARIABLE, &url, async { ask.await.map_err(|e| e.to_string()) }).await?;
+        external::check(VARIABLE, &url, async { probe.await.map_err(|e| e.to_string()) }).await?;
         let flavour = Flavour::of_version(&version);
-        let kind = SqlKind { flavour, engine: None, durable: false, args: Vec::new() };
-        Ok::<_, Error>(SqlServer { kind, home: Home::External(url.clone()) })
+        let kind = SqlKind { flavour, program: None, durable: false, args: Vec::new() };
+        Ok::<_, Error>(SqlServer { kind, hosting: Hosting::External(url.clone()) })
     };
     EXTERNAL.get_or_try_init(start).await.map(Some)
 }
@@ -239,20 +240,20 @@ async fn external() -> Result<Option<&'static SqlServer>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::assert_notices_taken_port;
+    use crate::server::assert_detects_taken_port;
 
     #[tokio::test]
-    async fn a_taken_port_is_noticed_by_mariadb() {
+    async fn mariadb_detects_a_taken_port() {
         let kind = || SqlServer::builder(Flavour::Mariadb).kind();
-        assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
+        assert_detects_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 
     #[tokio::test]
-    async fn a_taken_port_is_noticed_by_mysql() {
-        // A bonus, as in `all_shared`: it is missing in most places.
+    async fn mysql_detects_a_taken_port() {
+        // Optional, as in `all_shared`: most machines have no MySQL.
         let kind = || SqlServer::builder(Flavour::Mysql).kind();
         if let (Ok(one), Ok(another)) = (kind(), kind()) {
-            assert_notices_taken_port(one, another).await;
+            assert_detects_taken_port(one, another).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A receiver of webhooks that is not ours: the library of Standard Webhooks, run by Node.js.
+//! An independent receiver of webhooks: the reference library of Standard Webhooks, on Node.js.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,35 +7,35 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::npm::{self, Npm};
-use crate::{Error, Program, Stream};
+use crate::{Error, OutputStream, Program};
 
 const PACKAGE: &str = include_str!("standard_webhooks/package.json");
 const LOCK: &str = include_str!("standard_webhooks/package-lock.json");
 const VERIFY: &str = include_str!("standard_webhooks/verify.mjs");
 const SCRIPT: &str = "verify.mjs";
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Verifies what was signed as Standard Webhooks describes it.
+/// Verifies signatures of Standard Webhooks.
 #[derive(Debug)]
 pub struct StandardWebhooks {
     node: PathBuf,
     script: PathBuf,
 }
 
-/// A request as a receiver has it.
+/// A request as a receiver gets it.
 #[derive(Clone, Debug, Serialize)]
 pub struct SignedRequest {
-    /// What the receiver knows: `whsec_…`, or `whpk_…` for signatures with a private key.
+    /// The receiver's key: `whsec_…`, or `whpk_…` for asymmetric signatures.
     pub key: String,
-    /// The headers, by their names in small letters.
+    /// The headers, with lower-case names.
     pub headers: BTreeMap<String, String>,
-    /// What was sent.
+    /// The body.
     pub body: String,
 }
 
 impl StandardWebhooks {
-    /// Finds Node.js, and installs the library if this is the first time. Blocks.
+    /// Finds Node.js, and installs the library on first use. Blocks.
     pub fn find() -> Result<Self, Error> {
         let npm = Npm::find()?;
         let files = [("package.json", PACKAGE), (npm::LOCK, LOCK), (SCRIPT, VERIFY)];
@@ -43,17 +43,17 @@ impl StandardWebhooks {
         Ok(Self { node: npm.node, script })
     }
 
-    /// Whether the receivers accept these requests: for each of them nothing, or why not.
+    /// Verifies requests. Returns `None` for each valid one, or else the reason for the refusal.
     ///
     /// # Panics
-    /// When the program does not do its work.
-    pub async fn refusals(&self, requests: &[SignedRequest]) -> Vec<Option<String>> {
-        let requests = serde_json::to_string(requests).expect("texts");
+    /// If the program fails.
+    pub async fn verify(&self, requests: &[SignedRequest]) -> Vec<Option<String>> {
+        let requests = serde_json::to_string(requests).expect("texts can be serialised");
         let running = Program::new(&self.node).arg(&self.script).arg(requests).start().expect("node starts");
-        let status = running.wait(PATIENCE).await;
-        let answer = running.text(Stream::Stdout);
+        let status = running.wait(TIMEOUT).await;
+        let answer = running.text(OutputStream::Stdout);
         let refusals = serde_json::from_str(&answer);
-        refusals.unwrap_or_else(|_| panic!("{status}: {answer}{}", running.text(Stream::Stderr)))
+        refusals.unwrap_or_else(|_| panic!("{status}: {answer}{}", running.text(OutputStream::Stderr)))
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_file_names_no_registry() {
+    fn lock_file_names_no_registry() {
         npm::assert_names_no_registry(LOCK);
     }
 }

@@ -1,10 +1,9 @@
-//! TLS in front of a server that does not speak it, as a load balancer does it.
+//! A TLS proxy in front of a plain server, like a load balancer.
 //!
-//! Browsers keep cookies that are `Secure`, or whose names begin with `__Host-`, for TLS alone. The bytes
-//! are passed on as they are: no header is added. The certificate is self-signed, for `localhost` and
-//! 127.0.0.1, and made by the program `openssl`.
+//! Browsers accept cookies that are `Secure`, or whose names begin with `__Host-`, only over TLS. The proxy forwards the bytes
+//! unchanged and adds no header. The program `openssl` makes a self-signed certificate for `localhost` and 127.0.0.1.
 //!
-//! Like [`Proxy`](crate::Proxy) it runs on a thread and a runtime of its own.
+//! Like [`FaultProxy`](crate::FaultProxy) it has its own thread and runtime.
 
 use std::fs;
 use std::io;
@@ -26,7 +25,7 @@ use crate::folder::Folder;
 use crate::process::Launch;
 use crate::{Error, cache, installed};
 
-/// With the settings of the system the certificate would be that of an authority, which no server may have.
+/// With the system's settings the certificate would be a CA certificate, which clients refuse for a server.
 const OPENSSL: &str = "\
 [req]
 distinguished_name = name
@@ -39,7 +38,7 @@ basicConstraints = critical, CA:FALSE
 subjectAltName = DNS:localhost, DNS:*.localhost, IP:127.0.0.1
 ";
 
-/// TLS in front of a server. Dropping it closes everything.
+/// A TLS proxy in front of a server. Dropping it closes its port and all connections.
 #[derive(Debug)]
 pub struct TlsProxy {
     addr: SocketAddr,
@@ -49,12 +48,12 @@ pub struct TlsProxy {
 }
 
 impl TlsProxy {
-    /// A proxy to `target`, on a free port of the loopback interface.
+    /// Starts a proxy to `target` on a free loopback port.
     pub async fn to(target: SocketAddr) -> Result<Self, Error> {
         Self::at(0, target).await
     }
 
-    /// A proxy on that port, for servers that must know their public address before they start.
+    /// Starts a proxy on this port, for servers that must know their public address before they start.
     pub async fn at(port: u16, target: SocketAddr) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::failed("the TLS proxy", error);
         let making = tokio::task::spawn_blocking(make_certificate);
@@ -67,7 +66,7 @@ impl TlsProxy {
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime can be built").block_on(async move {
-                let listener = TcpListener::from_std(listener).expect("a listener can be watched");
+                let listener = TcpListener::from_std(listener).expect("the runtime accepts the listener");
                 tokio::select! {
                     () = serve(listener, TlsAcceptor::from(Arc::new(config)), target) => {}
                     _ = stopped => {}
@@ -78,7 +77,7 @@ impl TlsProxy {
         Ok(Self { addr, certificate, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -88,7 +87,7 @@ impl TlsProxy {
         format!("https://localhost:{}", self.addr.port())
     }
 
-    /// Its certificate, in the format PEM, for clients that can be told to trust it.
+    /// Returns its certificate in PEM format, for clients that can be configured to trust it.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
@@ -127,7 +126,7 @@ async fn pass(client: TcpStream, acceptor: TlsAcceptor, target: SocketAddr) -> i
 fn config(certificate: &str, key: &str) -> Result<ServerConfig, String> {
     let certificates = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>();
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|e| e.to_string())?;
-    // Named, since a test binary may link a second one, and then there is no default.
+    // The provider is explicit, because a test binary may link two and then there is no default.
     ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| {
@@ -136,7 +135,7 @@ fn config(certificate: &str, key: &str) -> Result<ServerConfig, String> {
         .map_err(|e| e.to_string())
 }
 
-/// The certificate and its key. Blocks.
+/// Creates a certificate and its key. Blocks.
 fn make_certificate() -> Result<(String, String), Error> {
     let failed = |error: io::Error| Error::failed("a certificate", error);
     let openssl = installed::find(&["openssl"])

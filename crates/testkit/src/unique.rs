@@ -1,12 +1,12 @@
-//! Names that nobody else uses: not another test, process, or machine that shares an external server.
+//! Names that are unique over all tests, processes and machines that share an external server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// A fresh name of letters, digits and `_`, good for folders, databases, keys, streams and subjects.
+/// Returns a new name of letters, digits and `_`, valid for folders, databases, keys, streams and subjects.
 ///
-/// It begins with `testkit_`, so that whatever a killed test left on an external server can be told.
+/// It begins with `testkit_`, so that leftovers of killed tests on external servers can be recognised.
 pub(crate) fn unique() -> String {
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("testkit_{}_{:08x}_{count}", std::process::id(), fastrand::u32(..))

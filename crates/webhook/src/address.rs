@@ -1,10 +1,10 @@
-//! Which addresses are the public internet.
+//! Distinguishes public addresses from private, local and reserved ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ::config::Network;
 
-/// What is not public of IPv4, by the registry of IANA for special purposes.
+/// The IPv4 networks that are not public: the IANA special-purpose address registry.
 const NOT_PUBLIC_V4: &[(Network, &str)] = &[
     (v4([0, 0, 0, 0], 8), "of this host"),
     (v4([10, 0, 0, 0], 8), "private"),
@@ -23,18 +23,18 @@ const NOT_PUBLIC_V4: &[(Network, &str)] = &[
     (v4([240, 0, 0, 0], 4), "reserved"),
 ];
 
-/// What is public of IPv6 is within this, except for the below.
+/// The only IPv6 network that is public, except for `NOT_PUBLIC_V6`.
 const GLOBAL_V6: Network = v6([0x2000, 0, 0, 0], 3);
 
 const NOT_PUBLIC_V6: &[(Network, &str)] = &[
     (v6([0x2001, 0, 0, 0], 23), "reserved for protocols"),
     (v6([0x2001, 0x0db8, 0, 0], 32), "for documentation"),
-    // It wraps an IPv4 address, and is not in use any more.
+    // 6to4: contains an IPv4 address. Deprecated.
     (v6([0x2002, 0, 0, 0], 16), "a tunnel to IPv4"),
     (v6([0x3fff, 0, 0, 0], 20), "for documentation"),
 ];
 
-/// The names of what is not public anyway.
+/// Names of networks outside `GLOBAL_V6`, which are not public anyway.
 const OTHERS_V6: &[(Network, &str)] = &[
     (v6([0x0064, 0xff9b, 1, 0], 48), "a tunnel to IPv4"),
     (v6([0xfc00, 0, 0, 0], 7), "private"),
@@ -42,10 +42,10 @@ const OTHERS_V6: &[(Network, &str)] = &[
     (v6([0xff00, 0, 0, 0], 8), "multicast"),
 ];
 
-/// Where translators of networks without IPv4 put all of IPv4 (RFC 6052).
+/// The prefix under which NAT64 maps all of IPv4 (RFC 6052).
 const NAT64: Network = v6([0x0064, 0xff9b, 0, 0], 96);
 
-/// What an address is that is not public; `None` if it is public.
+/// Returns the name of the network if the address is not public; none if it is.
 pub(crate) fn not_public(address: IpAddr) -> Option<&'static str> {
     let named = |table: &[(Network, &'static str)]| {
         table.iter().find(|(network, _)| network.contains(address)).map(|(_, name)| *name)
@@ -59,8 +59,8 @@ pub(crate) fn not_public(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// The address that a packet to this one arrives at: IPv4 that IPv6 wraps is the IPv4 address.
-pub(crate) fn meant(address: IpAddr) -> IpAddr {
+/// Returns the address that a packet to this one arrives at: the IPv4 address if the IPv6 address contains one.
+pub(crate) fn effective(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(wrapping) if NAT64.contains(address) => {
             let [.., a, b, c, d] = wrapping.octets();
@@ -75,13 +75,13 @@ const fn v4(octets: [u8; 4], prefix: u8) -> Network {
     network(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix)
 }
 
-/// By the first half of the address.
+/// Takes the first half of the address.
 const fn v6(segments: [u16; 4], prefix: u8) -> Network {
     let [a, b, c, d] = segments;
     network(IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), prefix)
 }
 
-/// For the tables above: the compiler evaluates it.
+/// Builds an entry of the tables above at compile time.
 const fn network(first: IpAddr, prefix: u8) -> Network {
     match Network::around(first, prefix) {
         Some(network) => network,
@@ -94,11 +94,11 @@ mod tests {
     use super::*;
 
     fn name(address: &str) -> Option<&'static str> {
-        not_public(meant(address.parse().unwrap()))
+        not_public(effective(address.parse().unwrap()))
     }
 
     #[test]
-    fn every_special_network_is_known_from_its_first_address_to_its_last() {
+    fn special_networks_are_known_from_first_to_last_address() {
         for (first, last, before, after) in [
             ("0.0.0.0", "0.255.255.255", None, Some("1.0.0.0")),
             ("10.0.0.0", "10.255.255.255", Some("9.255.255.255"), Some("11.0.0.0")),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_called_by_what_they_are() {
+    fn network_of_an_address_is_named() {
         for (address, is) in [
             ("::1", "loopback"),
             ("::", "of this host"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_addresses_are_judged_by_what_they_wrap() {
+    fn ipv6_address_that_contains_ipv4_is_judged_by_it() {
         for (address, is) in [
             ("::ffff:127.0.0.1", Some("loopback")),
             ("::ffff:169.254.169.254", Some("link-local")),

@@ -6,7 +6,7 @@ use ::config::{Network, Reader, Section};
 use base::Backoff;
 use url::Url;
 
-use crate::guard::Guard;
+use crate::guard::AddressGuard;
 use crate::secret::Secrets;
 
 /// The settings of a destination.
@@ -14,12 +14,12 @@ use crate::secret::Secrets;
 pub struct Config {
     pub url: Url,
     pub secrets: Secrets,
-    /// For the whole request, the answer included.
+    /// For the whole request, including the response.
     pub timeout: Duration,
     pub max_in_flight: u32,
-    /// How long it is left alone after failures.
-    pub rest: Backoff,
-    /// What may be connected to although it is not public.
+    /// The backoff after failures.
+    pub backoff: Backoff,
+    /// Networks that requests may go to although they are not public.
     pub allow_networks: Vec<Network>,
 }
 
@@ -31,18 +31,18 @@ impl Section for Config {
             secrets: reader.required("secrets"),
             timeout: reader.get_within("timeout", min..=Duration::from_secs(300)),
             max_in_flight: reader.get_within("max_in_flight", 1..=1_000),
-            rest: Backoff::new(
+            backoff: Backoff::new(
                 reader.get_within("retry_min", min..=max),
                 reader.get_within("retry_max", min..=max),
             ),
             allow_networks: reader.get("allow_networks"),
         };
-        reader.check(&["retry_min", "retry_max"], config.rest.min <= config.rest.max, || {
+        reader.check(&["retry_min", "retry_max"], config.backoff.min <= config.backoff.max, || {
             "must not be longer than retry_max".to_owned()
         });
-        let judged = Guard::new(&config.allow_networks).judge_url(&config.url);
-        reader.check(&["url", "allow_networks"], judged.is_ok(), || {
-            judged.err().map(|forbidden| forbidden.to_string()).unwrap_or_default()
+        let checked = AddressGuard::new(&config.allow_networks).check_url(&config.url);
+        reader.check(&["url", "allow_networks"], checked.is_ok(), || {
+            checked.err().map(|forbidden| forbidden.to_string()).unwrap_or_default()
         });
         config
     }
@@ -85,19 +85,19 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_needs_a_url_and_a_secret() {
+    fn destination_needs_a_url_and_a_secret() {
         let config = read(&format!("url = \"https://example.org/x\"\n{SECRETS}")).unwrap();
         assert_eq!(config.url.as_str(), "https://example.org/x");
         assert_eq!((config.timeout, config.max_in_flight), (Duration::from_secs(15), 8));
-        assert_eq!(config.rest, Backoff::new(Duration::from_secs(1), Duration::from_secs(600)));
+        assert_eq!(config.backoff, Backoff::new(Duration::from_secs(1), Duration::from_secs(600)));
         let missing = read("").unwrap_err();
         assert!(missing.contains("webhooks.shop.url: is required"), "{missing}");
         assert!(missing.contains("webhooks.shop.secrets: is required"), "{missing}");
     }
 
     #[test]
-    fn a_bad_secret_is_told_and_not_shown() {
-        for (secrets, told) in [
+    fn invalid_secret_is_reported_but_not_shown() {
+        for (secrets, reason) in [
             ("\"hush\"", "starts with whsec_ or whsk_"),
             ("\"whsec_aHVzaA==\"", "24 to 64 bytes"),
             ("", "there is no secret"),
@@ -105,13 +105,13 @@ mod tests {
             let text = format!("url = \"https://example.org\"\nsecrets = [{secrets}]");
             let problem = read(&text).unwrap_err();
             assert!(problem.contains("webhooks.shop.secrets: expected a list of secrets"), "{problem}");
-            assert!(problem.contains(told), "{problem}");
+            assert!(problem.contains(reason), "{problem}");
             assert!(!problem.contains("hush") && !problem.contains("aHVz"), "{problem}");
         }
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn conflicting_settings_are_rejected() {
         let url = "url = \"http://10.0.0.1/\"";
         let problem = read(&format!("{url}\n{SECRETS}")).unwrap_err();
         assert!(problem.contains("webhooks.shop.url: 10.0.0.1 is private"), "{problem}");

@@ -1,4 +1,4 @@
-//! Somebody who is sent messages.
+//! A server that receives messages.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::Client;
 use reqwest::redirect::Policy;
 
-use crate::answer;
 use crate::config::Config;
 use crate::error::Error;
-use crate::gate::{Entry, Gate};
-use crate::guard::{Forbidden, Guard};
+use crate::gate::{Gate, GateDecision};
+use crate::guard::{AddressGuard, ForbiddenAddress};
 use crate::message::{Message, headers};
 use crate::metrics::Metrics;
+use crate::response;
 
 const USER_AGENT: &str = concat!("playhouse/", env!("CARGO_PKG_VERSION"));
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Somebody who is sent messages.
+/// A server that receives messages.
 #[derive(Debug)]
 pub struct Destination {
     name: Arc<str>,
@@ -33,34 +33,35 @@ pub struct Destination {
     metrics: Metrics,
 }
 
-/// What came of sending a message.
+/// The outcome of sending a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     Delivered,
-    /// Nothing was sent: the destination rests, or has as many requests as it may have.
-    NotNow {
+    /// No request was sent: the destination backs off, or has `max_in_flight` requests.
+    Deferred {
+        /// When to try again.
         wait: Duration,
     },
-    /// It was tried in vain. The destination may have taken it all the same.
-    Refused {
+    /// The request failed. The destination may have processed it all the same.
+    Failed {
         /// For operators.
         cause: String,
-        /// How long the destination has asked to be left alone.
+        /// The backoff that the destination asked for.
         retry_after: Option<Duration>,
-        /// How long it is left alone, which is no less.
-        rest: Duration,
+        /// The actual backoff, which is at least `retry_after`.
+        backoff: Duration,
     },
-    /// It wants no messages any more (status 410). To remember that is for the caller.
+    /// The destination answered 410 Gone. The caller must remember not to send to it again.
     Gone {
         cause: String,
     },
 }
 
-/// What an answer means.
-enum Verdict {
+/// The result of one request.
+enum RequestResult {
     Delivered,
     Gone { cause: String },
-    Failed { kind: &'static str, cause: String, retry_after: Option<Duration> },
+    Failed { outcome: &'static str, cause: String, retry_after: Option<Duration> },
 }
 
 impl Destination {
@@ -68,19 +69,19 @@ impl Destination {
         if !matches!(config.url.scheme(), "http" | "https") {
             return Err(Error::NotHttp);
         }
-        let guard = Guard::new(&config.allow_networks);
-        guard.judge_url(&config.url)?;
+        let guard = AddressGuard::new(&config.allow_networks);
+        guard.check_url(&config.url)?;
         let client = Client::builder()
             .user_agent(USER_AGENT)
             .timeout(config.timeout)
-            // A proxy would connect for us, to whatever it likes.
+            // A proxy would connect on our behalf, and the guard could not check the address.
             .no_proxy()
             .redirect(Policy::none())
             .dns_resolver(Arc::new(guard))
             .build()
             .map_err(Error::Client)?;
         let name: Arc<str> = name.into();
-        let gate = Gate::new(config.max_in_flight, config.rest, clock.clone(), metrics.resting(&name));
+        let gate = Gate::new(config.max_in_flight, config.backoff, clock.clone(), metrics.resting(&name));
         Ok(Self { name, config, client, gate, clock, metrics })
     }
 
@@ -88,45 +89,55 @@ impl Destination {
         &self.name
     }
 
-    /// Sends the message once, unless the destination rests or is busy, which is said at once.
-    pub async fn send(&self, message: &Message<'_>) -> Sent {
-        let put_off = |reason, wait| {
-            self.metrics.put_off(&self.name, reason);
-            Sent::NotNow { wait }
+    /// Sends the message once. Returns at once if the destination backs off or has `max_in_flight` requests.
+    pub async fn send(&self, message: &Message<'_>) -> SendOutcome {
+        let deferred = |reason, wait| {
+            self.metrics.deferred(&self.name, reason);
+            SendOutcome::Deferred { wait }
         };
         let permit = match self.gate.enter() {
-            Entry::Free(permit) => permit,
-            Entry::Full(wait) => return put_off("full", wait),
-            Entry::Resting(wait) => return put_off("resting", wait),
+            GateDecision::Allowed(permit) => permit,
+            GateDecision::AtLimit(wait) => return deferred("full", wait),
+            GateDecision::BackingOff(wait) => return deferred("resting", wait),
         };
         let start = Instant::now();
-        let verdict = self.ask(message).await;
-        let took = start.elapsed();
-        let counted = |outcome| self.metrics.request(&self.name, outcome, took);
-        match verdict {
-            Verdict::Delivered => {
-                counted("delivered");
-                if permit.succeeded(took) {
-                    tracing::info!(destination = %self.name, "the webhook takes messages again");
+        let result = self.request(message).await;
+        let duration = start.elapsed();
+        let count = |outcome| self.metrics.request(&self.name, outcome, duration);
+        match result {
+            RequestResult::Delivered => {
+                count("delivered");
+                if permit.succeeded(duration) {
+                    tracing::info!(destination = %self.name, "the webhook destination accepts messages again");
                 }
-                Sent::Delivered
+                SendOutcome::Delivered
             }
-            Verdict::Gone { cause } => {
-                counted("gone");
-                Sent::Gone { cause }
+            RequestResult::Gone { cause } => {
+                count("gone");
+                SendOutcome::Gone { cause }
             }
-            Verdict::Failed { kind, cause, retry_after } => {
-                counted(kind);
-                let (rest, is_news) = permit.failed(took, retry_after);
-                if is_news {
-                    tracing::warn!(destination = %self.name, cause, "the webhook failed and rests");
+            RequestResult::Failed { outcome, cause, retry_after } => {
+                count(outcome);
+                let (backoff, is_first) = permit.failed(duration, retry_after);
+                if is_first {
+                    tracing::warn!(destination = %self.name, cause, "a request to the webhook destination failed; it backs off");
                 }
-                Sent::Refused { cause, retry_after, rest }
+                SendOutcome::Failed { cause, retry_after, backoff }
             }
         }
     }
 
-    async fn ask(&self, message: &Message<'_>) -> Verdict {
+    /// Sends a test message for an operator, even while the destination backs off. The outcome changes no backoff. Returns how long the
+    /// request took; fails with the cause, such as the response of the destination.
+    pub async fn test(&self, message: &Message<'_>) -> Result<Duration, String> {
+        let start = Instant::now();
+        match self.request(message).await {
+            RequestResult::Delivered => Ok(start.elapsed()),
+            RequestResult::Gone { cause } | RequestResult::Failed { cause, .. } => Err(cause),
+        }
+    }
+
+    async fn request(&self, message: &Message<'_>) -> RequestResult {
         let Config { url, secrets, .. } = &self.config;
         let now = self.clock.now();
         let mut request = self
@@ -140,34 +151,34 @@ impl Destination {
         }
         let mut answer = match request.send().await {
             Ok(answer) => answer,
-            Err(error) => return self.unanswered(error),
+            Err(error) => return self.no_response(error),
         };
         let (status, retry_after) =
-            (answer.status(), answer::retry_after(answer.headers(), self.clock.now()));
-        // That of a success as well: the connection is used again when its answer has been read.
-        let body = answer::read(&mut answer).await;
+            (answer.status(), response::retry_after(answer.headers(), self.clock.now()));
+        // Also for a success: the connection is reused only if its response was read.
+        let body = response::read(&mut answer).await;
         if status.is_success() {
-            return Verdict::Delivered;
+            return RequestResult::Delivered;
         }
-        let cause = answer::cause(status, &body, url);
+        let cause = response::cause(status, &body, url);
         if status == StatusCode::GONE {
-            return Verdict::Gone { cause };
+            return RequestResult::Gone { cause };
         }
-        Verdict::Failed { kind: "rejected", cause, retry_after }
+        RequestResult::Failed { outcome: "rejected", cause, retry_after }
     }
 
-    fn unanswered(&self, error: reqwest::Error) -> Verdict {
-        // The URL may hold secrets.
+    fn no_response(&self, error: reqwest::Error) -> RequestResult {
+        // The URL may contain secrets.
         let error = error.without_url();
         let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
-        let (kind, cause) =
-            if let Some(forbidden) = causes.find_map(|cause| cause.downcast_ref::<Forbidden>()) {
+        let (outcome, cause) =
+            if let Some(forbidden) = causes.find_map(|cause| cause.downcast_ref::<ForbiddenAddress>()) {
                 ("forbidden", forbidden.to_string())
             } else if error.is_timeout() {
                 ("failed", format!("it did not answer within {}", show_duration(self.config.timeout)))
             } else {
                 ("failed", base::error::chain(&error))
             };
-        Verdict::Failed { kind, cause, retry_after: None }
+        RequestResult::Failed { outcome, cause, retry_after: None }
     }
 }

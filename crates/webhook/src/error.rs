@@ -1,15 +1,14 @@
-//! Why there can be no such destination.
+//! Why a destination cannot be created.
 
-use crate::guard::Forbidden;
+use crate::guard::ForbiddenAddress;
 
-/// Why there can be no such destination.
+/// Why a destination cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the url must start with http:// or https://")]
     NotHttp,
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
-    /// The client for it cannot be made.
-    #[error("the client cannot be made")]
+    ForbiddenAddress(#[from] ForbiddenAddress),
+    #[error("cannot create the HTTP client")]
     Client(#[source] reqwest::Error),
 }

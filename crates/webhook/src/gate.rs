@@ -1,7 +1,7 @@
-//! When a destination may be asked.
+//! Decides when a request to a destination may be sent.
 //!
-//! It has so many places, and after a failure it rests. When it has rested, one request at a time goes to see whether it is back;
-//! when one succeeds, everybody may go again.
+//! At most `max_in_flight` requests are in flight. After a failure the destination backs off: no request is sent. After the backoff one
+//! request at a time probes the destination. The first success ends the probing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,80 +9,83 @@ use std::time::Duration;
 use base::{Backoff, Clock, Timestamp};
 use prometheus_client::metrics::gauge::Gauge;
 
-/// The least time to wait for a place.
-const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+/// The shortest wait that is proposed when `max_in_flight` is reached.
+const MIN_WAIT: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    places: u32,
-    rest: Backoff,
+    max_in_flight: u32,
+    backoff: Backoff,
     clock: Clock,
-    resting: Gauge,
+    /// 1 from a failure to the next success.
+    is_failing: Gauge,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    taken: u32,
-    trouble: Option<Trouble>,
+    in_flight: u32,
+    failing: Option<FailureStreak>,
     is_probing: bool,
-    /// Which rest is the present one. What set out before it failed with what began it, and not once more.
-    round: u64,
-    /// How long the last request took: a place will be free by then.
-    took: Duration,
+    /// The number of backoffs so far. Requests that started before the current backoff failed for the same reason, so they do not extend
+    /// it.
+    backoffs: u64,
+    /// The duration of the last request: a request in flight will probably end within it.
+    last_duration: Duration,
 }
 
-/// It failed and has not succeeded since.
+/// The failures since the last success.
 #[derive(Debug)]
-struct Trouble {
+struct FailureStreak {
     failures: u32,
     since: Timestamp,
-    rest: Duration,
-    /// Whether the destination itself has asked for this rest.
-    is_asked_for: bool,
+    backoff: Duration,
+    /// Whether the destination asked for this backoff with `Retry-After`.
+    is_requested: bool,
 }
 
-/// Whether a request may be made.
+/// Whether a request may be sent now. The durations say when to try again.
 #[derive(Debug)]
-pub(crate) enum Entry<'a> {
-    Free(Permit<'a>),
-    /// All places are taken.
-    Full(Duration),
-    Resting(Duration),
+pub(crate) enum GateDecision<'a> {
+    Allowed(Permit<'a>),
+    /// `max_in_flight` requests are in flight.
+    AtLimit(Duration),
+    BackingOff(Duration),
 }
 
-/// A place for a request. One that is dropped without a verdict says nothing of the destination.
+/// Permission to send one request. A permit that is dropped without a result does not count as a failure.
 #[derive(Debug)]
 pub(crate) struct Permit<'a> {
     gate: &'a Gate,
-    round: u64,
+    /// The number of backoffs when the request started.
+    backoffs: u64,
     is_probe: bool,
 }
 
 impl Gate {
-    pub(crate) fn new(places: u32, rest: Backoff, clock: Clock, resting: Gauge) -> Self {
-        resting.set(0);
-        Self { places: places.max(1), rest, clock, resting, state: Mutex::default() }
+    pub(crate) fn new(max_in_flight: u32, backoff: Backoff, clock: Clock, is_failing: Gauge) -> Self {
+        is_failing.set(0);
+        Self { max_in_flight: max_in_flight.max(1), backoff, clock, is_failing, state: Mutex::default() }
     }
 
-    pub(crate) fn enter(&self) -> Entry<'_> {
+    pub(crate) fn enter(&self) -> GateDecision<'_> {
         let mut state = self.state();
-        let is_probe = state.trouble.is_some();
-        if let Some(trouble) = &mut state.trouble {
-            let left = trouble.left(self.clock.now());
+        let is_probe = state.failing.is_some();
+        if let Some(streak) = &mut state.failing {
+            let left = streak.left(self.clock.now());
             if !left.is_zero() {
-                return Entry::Resting(left);
+                return GateDecision::BackingOff(left);
             }
             if state.is_probing {
-                return Entry::Resting(self.rest.min);
+                return GateDecision::BackingOff(self.backoff.min);
             }
         }
-        if state.taken >= self.places {
-            return Entry::Full(state.took.min(self.rest.min).max(SHORTEST_WAIT));
+        if state.in_flight >= self.max_in_flight {
+            return GateDecision::AtLimit(state.last_duration.min(self.backoff.min).max(MIN_WAIT));
         }
-        state.taken += 1;
+        state.in_flight += 1;
         state.is_probing |= is_probe;
-        Entry::Free(Permit { gate: self, round: state.round, is_probe })
+        GateDecision::Allowed(Permit { gate: self, backoffs: state.backoffs, is_probe })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -91,62 +94,67 @@ impl Gate {
 }
 
 impl Permit<'_> {
-    /// The destination has done well. Says whether that is news.
-    pub(crate) fn succeeded(self, took: Duration) -> bool {
+    /// Records a success. Returns whether it ended a failure streak.
+    pub(crate) fn succeeded(self, duration: Duration) -> bool {
         let mut state = self.gate.state();
-        state.took = took;
-        // What it asked for holds, whatever becomes of requests that were on their way.
-        let stays = state.trouble.as_ref().is_some_and(|now| now.is_asked_for && self.round != state.round);
+        state.last_duration = duration;
+        // A backoff that the destination asked for holds, even if a request that started before it succeeds.
+        let stays = state
+            .failing
+            .as_ref()
+            .is_some_and(|streak| streak.is_requested && self.backoffs != state.backoffs);
         if stays {
             return false;
         }
-        self.gate.resting.set(0);
-        state.trouble.take().is_some()
+        self.gate.is_failing.set(0);
+        state.failing.take().is_some()
     }
 
-    /// The destination has failed, and asks for so much time. Returns how long it rests, and whether that is news.
-    pub(crate) fn failed(self, took: Duration, asked: Option<Duration>) -> (Duration, bool) {
-        let (now, asked) = (self.gate.clock.now(), asked.unwrap_or_default());
+    /// Records a failure. `requested` is the backoff that the destination asked for. Returns the backoff, and whether a failure streak
+    /// has begun.
+    pub(crate) fn failed(self, duration: Duration, requested: Option<Duration>) -> (Duration, bool) {
+        let (now, requested) = (self.gate.clock.now(), requested.unwrap_or_default());
         let mut state = self.gate.state();
-        state.took = took;
-        let is_of_this_round = self.round == state.round;
-        let failures = match &mut state.trouble {
-            Some(trouble) if !is_of_this_round => {
-                let left = trouble.left(now);
-                if asked > left {
-                    (trouble.since, trouble.rest, trouble.is_asked_for) = (now, asked, true);
+        state.last_duration = duration;
+        let started_before_backoff = self.backoffs != state.backoffs;
+        let failures = match &mut state.failing {
+            Some(streak) if started_before_backoff => {
+                let left = streak.left(now);
+                if requested > left {
+                    (streak.since, streak.backoff, streak.is_requested) = (now, requested, true);
                 }
-                return (left.max(asked), false);
+                return (left.max(requested), false);
             }
-            Some(trouble) => trouble.failures.saturating_add(1),
+            Some(streak) => streak.failures.saturating_add(1),
             None => 1,
         };
-        let by_itself = whole_millis(self.gate.rest.after(failures));
-        let rest = by_itself.max(asked);
-        state.trouble = Some(Trouble { failures, since: now, rest, is_asked_for: asked > by_itself });
-        state.round += 1;
-        self.gate.resting.set(1);
-        (rest, failures == 1)
+        let computed = whole_millis(self.gate.backoff.after(failures));
+        let backoff = computed.max(requested);
+        state.failing =
+            Some(FailureStreak { failures, since: now, backoff, is_requested: requested > computed });
+        state.backoffs += 1;
+        self.gate.is_failing.set(1);
+        (backoff, failures == 1)
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.state();
-        state.taken -= 1;
+        state.in_flight -= 1;
         state.is_probing &= !self.is_probe;
     }
 }
 
-impl Trouble {
-    /// How much of the rest is left. A clock that was set back does not make it longer.
+impl FailureStreak {
+    /// Returns the rest of the backoff. A clock that was set back does not make it longer.
     fn left(&mut self, now: Timestamp) -> Duration {
         self.since = self.since.min(now);
-        self.rest.saturating_sub(self.since.distance(now))
+        self.backoff.saturating_sub(self.since.distance(now))
     }
 }
 
-/// As the clock counts: whoever waits for so long finds the rest over.
+/// Rounds down to the resolution of the clock, so that the backoff is over for a caller who waited for it.
 fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))
 }
@@ -155,103 +163,104 @@ fn whole_millis(duration: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    const REST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+    const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
     const SECOND: Duration = Duration::from_secs(1);
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn gate(places: u32) -> (Gate, Clock) {
+    fn gate(max_in_flight: u32) -> (Gate, Clock) {
         let clock = Clock::manual(Timestamp::from_millis(1_000_000));
-        (Gate::new(places, REST, clock.clone(), Gauge::default()), clock)
+        (Gate::new(max_in_flight, BACKOFF, clock.clone(), Gauge::default()), clock)
     }
 
     fn permit(gate: &Gate) -> Permit<'_> {
         match gate.enter() {
-            Entry::Free(permit) => permit,
+            GateDecision::Allowed(permit) => permit,
             other => panic!("{other:?}"),
         }
     }
 
-    fn rests(gate: &Gate) -> Duration {
+    /// Asserts that the destination backs off, and returns for how long.
+    fn backoff_left(gate: &Gate) -> Duration {
         match gate.enter() {
-            Entry::Resting(wait) => wait,
+            GateDecision::BackingOff(wait) => wait,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn it_has_so_many_places() {
+    fn requests_in_flight_are_limited() {
         let (gate, _) = gate(2);
         let (one, two) = (permit(&gate), permit(&gate));
-        assert!(matches!(gate.enter(), Entry::Full(wait) if wait == SHORTEST_WAIT));
+        assert!(matches!(gate.enter(), GateDecision::AtLimit(wait) if wait == MIN_WAIT));
         one.succeeded(Duration::from_millis(300));
         let _three = permit(&gate);
-        assert!(matches!(gate.enter(), Entry::Full(wait) if wait.as_millis() == 300));
+        assert!(matches!(gate.enter(), GateDecision::AtLimit(wait) if wait.as_millis() == 300));
         drop(two);
         permit(&gate);
     }
 
     #[test]
-    fn it_rests_for_longer_each_time_until_it_succeeds() {
+    fn backoff_grows_with_each_failure_until_a_success() {
         let (gate, clock) = gate(8);
         for full in [1, 2, 4, 8, 16, 32, 60, 60] {
-            let (rest, is_news) = permit(&gate).failed(SECOND, None);
-            assert_eq!(is_news, full == 1);
-            assert_eq!(gate.resting.get(), 1);
-            assert!((SECOND * full / 2..=SECOND * full).contains(&rest), "{rest:?} of {full}");
-            assert_eq!(rests(&gate), rest);
-            clock.advance(rest - Duration::from_millis(1));
-            assert_eq!(rests(&gate), Duration::from_millis(1));
+            let (backoff, is_first) = permit(&gate).failed(SECOND, None);
+            assert_eq!(is_first, full == 1);
+            assert_eq!(gate.is_failing.get(), 1);
+            assert!((SECOND * full / 2..=SECOND * full).contains(&backoff), "{backoff:?} of {full}");
+            assert_eq!(backoff_left(&gate), backoff);
+            clock.advance(backoff - Duration::from_millis(1));
+            assert_eq!(backoff_left(&gate), Duration::from_millis(1));
             clock.advance(Duration::from_millis(1));
         }
         assert!(permit(&gate).succeeded(SECOND));
-        assert_eq!(gate.resting.get(), 0);
-        assert!(!permit(&gate).succeeded(SECOND), "no news any more");
-        assert!(permit(&gate).failed(SECOND, None).0 <= SECOND, "as for the first time");
+        assert_eq!(gate.is_failing.get(), 0);
+        assert!(!permit(&gate).succeeded(SECOND), "only the first success ends the streak");
+        assert!(permit(&gate).failed(SECOND, None).0 <= SECOND, "counting starts again");
     }
 
     #[test]
-    fn after_a_rest_one_at_a_time_goes() {
+    fn one_request_at_a_time_probes_after_a_backoff() {
         let (gate, clock) = gate(8);
         permit(&gate).failed(SECOND, None);
         clock.advance(SECOND);
         let probe = permit(&gate);
-        assert_eq!(rests(&gate), REST.min);
+        assert_eq!(backoff_left(&gate), BACKOFF.min);
         drop(probe);
         let probe = permit(&gate);
-        assert_eq!(rests(&gate), REST.min, "a probe that was given up makes room for another");
+        assert_eq!(backoff_left(&gate), BACKOFF.min, "a cancelled probe makes room for another");
         probe.succeeded(SECOND);
         let _many = [permit(&gate), permit(&gate), permit(&gate)];
     }
 
     #[test]
-    fn those_who_fail_together_have_failed_once() {
+    fn concurrent_failures_count_once() {
         let (gate, clock) = gate(8);
         for permit in std::array::from_fn::<_, 8, _>(|_| permit(&gate)) {
             assert!(permit.failed(SECOND, None).0 <= SECOND);
         }
         clock.advance(SECOND);
-        let (rest, _) = permit(&gate).failed(SECOND, None);
-        assert!((SECOND..=SECOND * 2).contains(&rest), "{rest:?} is the second");
+        let (backoff, _) = permit(&gate).failed(SECOND, None);
+        assert!((SECOND..=SECOND * 2).contains(&backoff), "{backoff:?} is the second");
     }
 
     #[test]
-    fn what_it_asks_for_is_given() {
+    fn requested_backoff_is_honoured() {
         let (gate, clock) = gate(8);
         let [first, second, third, early, late] = std::array::from_fn(|_| permit(&gate));
         let minute = SECOND * 60;
         assert_eq!(first.failed(SECOND, Some(minute)).0, minute);
-        assert!(!early.succeeded(SECOND), "it was on its way before it asked");
+        assert!(!early.succeeded(SECOND), "it started before the destination asked for a backoff");
         assert_eq!(second.failed(SECOND, Some(HOUR)).0, HOUR, "the longer one counts");
         assert_eq!(third.failed(SECOND, Some(SECOND)).0, HOUR);
         assert!(!late.succeeded(SECOND));
-        assert_eq!(rests(&gate), HOUR);
+        assert_eq!(backoff_left(&gate), HOUR);
         clock.advance(HOUR);
         assert!(permit(&gate).succeeded(SECOND));
         permit(&gate);
     }
 
     #[test]
-    fn whoever_succeeds_meanwhile_ends_the_rest() {
+    fn success_in_flight_ends_the_backoff() {
         let (gate, _) = gate(8);
         let [first, second] = std::array::from_fn(|_| permit(&gate));
         first.failed(SECOND, None);
@@ -260,25 +269,25 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_late_counts_if_all_was_well_by_then() {
+    fn late_failure_counts_after_a_success() {
         let (gate, clock) = gate(8);
         let [first, slow] = std::array::from_fn(|_| permit(&gate));
         first.failed(SECOND, None);
         clock.advance(SECOND);
         permit(&gate).succeeded(SECOND);
         assert!(slow.failed(SECOND, None).1);
-        rests(&gate);
+        backoff_left(&gate);
     }
 
     #[test]
-    fn a_clock_that_is_set_back_does_not_prolong_a_rest() {
-        let mut trouble = Trouble {
+    fn clock_that_is_set_back_does_not_extend_a_backoff() {
+        let mut streak = FailureStreak {
             failures: 1,
             since: Timestamp::from_millis(1_000_000),
-            rest: SECOND,
-            is_asked_for: false,
+            backoff: SECOND,
+            is_requested: false,
         };
-        assert_eq!(trouble.left(Timestamp::from_millis(500_000)), SECOND);
-        assert_eq!(trouble.left(Timestamp::from_millis(501_000)), Duration::ZERO);
+        assert_eq!(streak.left(Timestamp::from_millis(500_000)), SECOND);
+        assert_eq!(streak.left(Timestamp::from_millis(501_000)), Duration::ZERO);
     }
 }

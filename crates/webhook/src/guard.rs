@@ -1,4 +1,4 @@
-//! Which servers may be connected to.
+//! Keeps requests away from addresses that are not public.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -7,70 +7,73 @@ use ::config::Network;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use crate::address::{meant, not_public};
+use crate::address::{effective, not_public};
 
-/// Refuses addresses that are not public and that nobody has allowed.
+/// Refuses addresses that are neither public nor allowed.
 #[derive(Clone, Debug)]
-pub(crate) struct Guard {
+pub(crate) struct AddressGuard {
     allowed: Arc<[Network]>,
 }
 
-/// The server is not one that may be connected to.
+/// An address that requests must not go to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{address} is {what}, and no request is sent there unless `allow_networks` has it")]
-pub struct Forbidden {
+#[error("{address} is {network}: no request is sent there unless `allow_networks` contains it")]
+pub struct ForbiddenAddress {
     address: IpAddr,
-    what: &'static str,
+    network: &'static str,
 }
 
-impl Guard {
+impl AddressGuard {
     pub(crate) fn new(allowed: &[Network]) -> Self {
         Self { allowed: allowed.into() }
     }
 
-    /// Judges a URL whose host is an address: no name is looked up for it, so the resolver never sees it.
-    pub(crate) fn judge_url(&self, url: &Url) -> Result<(), Forbidden> {
+    /// Checks a URL whose host is an address. The client does not resolve it, so the resolver cannot check it.
+    pub(crate) fn check_url(&self, url: &Url) -> Result<(), ForbiddenAddress> {
         match url.host() {
-            Some(Host::Ipv4(address)) => self.judge(address.into()),
-            Some(Host::Ipv6(address)) => self.judge(address.into()),
+            Some(Host::Ipv4(address)) => self.check(address.into()),
+            Some(Host::Ipv6(address)) => self.check(address.into()),
             Some(Host::Domain(_)) | None => Ok(()),
         }
     }
 
-    fn judge(&self, address: IpAddr) -> Result<(), Forbidden> {
-        let meant = meant(address);
+    fn check(&self, address: IpAddr) -> Result<(), ForbiddenAddress> {
+        let effective = effective(address);
         let is_allowed =
-            self.allowed.iter().any(|network| network.contains(address) || network.contains(meant));
-        match not_public(meant) {
-            Some(what) if !is_allowed => Err(Forbidden { address, what }),
+            self.allowed.iter().any(|network| network.contains(address) || network.contains(effective));
+        match not_public(effective) {
+            Some(network) if !is_allowed => Err(ForbiddenAddress { address, network }),
             _ => Ok(()),
         }
     }
 
-    /// The addresses of a name that may be connected to. It is an error if it has some and none of them may be.
-    fn sift(&self, found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, Forbidden> {
-        let (mut sound, mut refusal) = (Vec::new(), None);
+    /// Returns the addresses that requests may go to. Fails if there are addresses and none of them is permitted.
+    fn permitted(
+        &self,
+        found: impl Iterator<Item = SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, ForbiddenAddress> {
+        let (mut permitted, mut refusal) = (Vec::new(), None);
         for address in found {
-            match self.judge(address.ip()) {
-                Ok(()) => sound.push(address),
+            match self.check(address.ip()) {
+                Ok(()) => permitted.push(address),
                 Err(forbidden) => refusal = Some(forbidden),
             }
         }
         match refusal {
-            Some(forbidden) if sound.is_empty() => Err(forbidden),
-            _ => Ok(sound),
+            Some(forbidden) if permitted.is_empty() => Err(forbidden),
+            _ => Ok(permitted),
         }
     }
 }
 
-/// Looks names up, each time that a connection is made, and gives only addresses that may be connected to.
-impl Resolve for Guard {
+/// Resolves a name for each connection and returns only permitted addresses.
+impl Resolve for AddressGuard {
     fn resolve(&self, name: Name) -> Resolving {
         let guard = self.clone();
         Box::pin(async move {
-            // The client puts the port of the URL in.
+            // The client replaces the port by that of the URL.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            Ok(Box::new(guard.sift(found)?.into_iter()) as Addrs)
+            Ok(Box::new(guard.permitted(found)?.into_iter()) as Addrs)
         })
     }
 }
@@ -79,17 +82,17 @@ impl Resolve for Guard {
 mod tests {
     use super::*;
 
-    fn guard(allowed: &[&str]) -> Guard {
+    fn guard(allowed: &[&str]) -> AddressGuard {
         let allowed: Vec<Network> = allowed.iter().map(|network| network.parse().unwrap()).collect();
-        Guard::new(&allowed)
+        AddressGuard::new(&allowed)
     }
 
-    fn is_refused(guard: &Guard, url: &str) -> bool {
-        guard.judge_url(&Url::parse(url).unwrap()).is_err()
+    fn is_refused(guard: &AddressGuard, url: &str) -> bool {
+        guard.check_url(&Url::parse(url).unwrap()).is_err()
     }
 
     #[test]
-    fn however_an_address_is_written_it_is_the_same() {
+    fn address_is_recognized_in_every_notation() {
         let guard = guard(&[]);
         for url in [
             "http://127.0.0.1/",
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_allowed_and_nothing_beside_it() {
+    fn only_allowed_networks_are_allowed() {
         let guard = guard(&["10.1.0.0/16", "::1", "fd00::/8"]);
         for url in [
             "http://10.1.2.3/",
@@ -154,15 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_only_sound_addresses_are_used() {
+    fn only_permitted_addresses_of_a_name_are_used() {
         let address = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
-        let sift = |found: &[&str]| guard(&[]).sift(found.iter().map(|text| address(text)));
-        assert_eq!(sift(&["10.0.0.1", "8.8.8.8", "::1"]), Ok(vec![address("8.8.8.8")]));
-        assert_eq!(sift(&[]), Ok(vec![]));
-        let refusal = sift(&["127.0.0.1"]).unwrap_err().to_string();
+        let permitted = |found: &[&str]| guard(&[]).permitted(found.iter().map(|text| address(text)));
+        assert_eq!(permitted(&["10.0.0.1", "8.8.8.8", "::1"]), Ok(vec![address("8.8.8.8")]));
+        assert_eq!(permitted(&[]), Ok(vec![]));
+        let refusal = permitted(&["127.0.0.1"]).unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "127.0.0.1 is loopback, and no request is sent there unless `allow_networks` has it"
+            "127.0.0.1 is loopback: no request is sent there unless `allow_networks` contains it"
         );
     }
 }

@@ -1,26 +1,25 @@
-//! Requests to other people's servers: signed, guarded, paced.
+//! Requests to customers' servers: signed, guarded, paced.
 //!
-//! A [`Destination`] is sent [messages](Message) as [Standard Webhooks](https://www.standardwebhooks.com) describes them: a `POST`
-//! with `webhook-id`, `webhook-timestamp` and `webhook-signature`. It tries once per call and says what came of it. What is tried
-//! again, and when, is for the caller to say: this crate keeps no messages.
+//! A [`Destination`] receives [messages](Message) in the format of [Standard Webhooks](https://www.standardwebhooks.com): a `POST` with
+//! `webhook-id`, `webhook-timestamp` and `webhook-signature`. Each call sends at most one request and returns its outcome. This crate
+//! stores no messages: retries are up to the caller.
 //!
-//! A [`Verifier`] is the other side: it verifies requests that somebody else has signed in this way.
+//! A [`Verifier`] is the receiving side: it verifies requests that others have signed in this format.
 //!
 //! # Invariants
-//! - All [`Secrets`] of a destination sign each request, so a receiver that knows the old one or the new one verifies it.
-//! - No request goes to an address that is not public, unless `allow_networks` has it. What is judged is the address that is
-//!   connected to, at the time it is connected to: a name that is pointed elsewhere gains nothing.
-//! - Redirects are not followed, proxies of the environment are not used, and the time that an answer takes and what is read of it
-//!   are bounded.
-//! - A destination that fails is left alone, for longer each time, and asked by one request at a time until it answers well.
-//! - One destination does not slow down another: each has its own connections and its own places.
+//! - All [`Secrets`] of a destination sign each request, so a receiver that knows the old or the new one can verify it.
+//! - No request goes to an address that is not public, unless `allow_networks` contains it. The address is checked when the connection is
+//!   made, so a name that resolves differently later (DNS rebinding) does not get around the check.
+//! - Redirects are not followed and proxies of the environment are not used. The duration of a request and the size of the response that
+//!   is read are limited.
+//! - A destination that fails backs off, for longer each time. After that one request at a time probes it until one succeeds.
+//! - A destination does not slow down others: each has its own connections and its own limit of requests in flight.
 //!
 //! # Failure modes
-//! Sending never fails as a function: every outcome is a [`Sent`]. What was sent and not answered well may have been taken all the
-//! same: receivers tell messages apart by their id, which is the same however often one is tried.
+//! Sending never returns an error: every outcome is a [`SendOutcome`]. A receiver may have processed a request whose response was lost or
+//! was no success. Receivers dedupe by the message id, which is the same in all attempts.
 
 mod address;
-mod answer;
 mod config;
 mod destination;
 mod error;
@@ -28,14 +27,15 @@ mod gate;
 mod guard;
 mod message;
 mod metrics;
+mod response;
 mod secret;
 mod verify;
 
 pub use config::Config;
-pub use destination::{Destination, Sent};
+pub use destination::{Destination, SendOutcome};
 pub use error::Error;
-pub use guard::Forbidden;
-pub use message::{Id, Message, NotAnId, headers};
+pub use guard::ForbiddenAddress;
+pub use message::{InvalidMessageId, Message, MessageId, headers};
 pub use metrics::{Instruments, Metrics};
-pub use secret::{BadSecret, Secrets};
-pub use verify::{BadKey, Unverified, Verified, Verifier};
+pub use secret::{InvalidSecret, Secrets};
+pub use verify::{InvalidVerifierKey, VerifiedRequest, Verifier, VerifyError};

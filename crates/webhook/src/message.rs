@@ -1,4 +1,4 @@
-//! What is sent, and the headers that say who sent it.
+//! Messages, and the headers that sign them.
 
 use std::str::FromStr;
 
@@ -14,39 +14,39 @@ pub(crate) const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signat
 
 pub(crate) const MAX_ID: usize = 255;
 
-/// By what receivers tell messages apart: the same however often a message is tried.
+/// The id by which receivers dedupe messages. It is the same in all attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Id(HeaderValue);
+pub struct MessageId(HeaderValue);
 
-/// The text cannot be an id.
+/// The text is not a valid message id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id is 1 to {MAX_ID} visible characters of ASCII without a full stop")]
-pub struct NotAnId;
+#[error("a message id has 1 to {MAX_ID} visible ASCII characters and no full stop")]
+pub struct InvalidMessageId;
 
-/// What is sent.
+/// A message to a destination.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
-    pub id: &'a Id,
+    pub id: &'a MessageId,
     /// JSON.
     pub body: Bytes,
-    /// The trace that this is a part of, as W3C writes it.
+    /// The W3C trace context.
     pub traceparent: Option<&'a str>,
 }
 
-/// Full stops end the id in what is signed: with one in it, two messages could have one signature.
-impl FromStr for Id {
-    type Err = NotAnId;
+/// Rejects full stops: one separates the id from the timestamp in the signed content, so two messages could have the same signature.
+impl FromStr for MessageId {
+    type Err = InvalidMessageId;
 
-    fn from_str(text: &str) -> Result<Self, NotAnId> {
-        let is_sound = (1..=MAX_ID).contains(&text.len())
+    fn from_str(text: &str) -> Result<Self, InvalidMessageId> {
+        let is_valid = (1..=MAX_ID).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'.');
-        let value = HeaderValue::from_str(text).map_err(|_| NotAnId)?;
-        if is_sound { Ok(Self(value)) } else { Err(NotAnId) }
+        let value = HeaderValue::from_str(text).map_err(|_| InvalidMessageId)?;
+        if is_valid { Ok(Self(value)) } else { Err(InvalidMessageId) }
     }
 }
 
-/// The headers of a request that is sent at this time: who it is, when, and what proves it.
-pub fn headers(id: &Id, at: Timestamp, body: &[u8], secrets: Option<&Secrets>) -> HeaderMap {
+/// Returns the headers of a request: the id, the timestamp, and a signature if there are secrets.
+pub fn headers(id: &MessageId, at: Timestamp, body: &[u8], secrets: Option<&Secrets>) -> HeaderMap {
     let seconds = HeaderValue::from(at.as_millis().div_euclid(1_000));
     let mut headers = HeaderMap::with_capacity(3);
     if let Some(secrets) = secrets {
@@ -70,14 +70,14 @@ mod tests {
     const V1A: &str =
         "v1a,tQ9V2XOqn7jL/DQenEFpqIugdBVtiMmER5mhSkXBNwM0mkATuDe6KYYUuxqtaiHeYGb7KaaBRdM5WqyeFiL8Ag==";
 
-    /// With the id, the time and the body that the libraries of Standard Webhooks are tested with.
+    /// Signs the test vector of the Standard Webhooks libraries.
     fn signed(secrets: Option<&Secrets>) -> HeaderMap {
         let id = "msg_p5jXN8AQM9LWM0D4loKWxJek".parse().unwrap();
         headers(&id, Timestamp::from_millis(1_614_265_330_999), b"{\"test\": 2432232314}", secrets)
     }
 
     #[test]
-    fn requests_are_signed_as_standard_webhooks_are() {
+    fn signature_matches_the_standard_webhooks_test_vector() {
         for (secrets, expected) in [
             (&[SYMMETRIC][..], V1.to_owned()),
             (&[PRIVATE], V1A.to_owned()),
@@ -91,19 +91,19 @@ mod tests {
     }
 
     #[test]
-    fn without_a_secret_nothing_is_signed() {
+    fn request_without_secrets_has_no_signature() {
         let headers = signed(None);
         assert_eq!(headers.len(), 2);
         assert!(!headers.contains_key(SIGNATURE));
     }
 
     #[test]
-    fn an_id_ends_where_it_ends() {
+    fn only_valid_message_ids_are_parsed() {
         for good in ["a", "0198c0de-0000-7000-8000-000000000001", &"x".repeat(255)] {
-            assert!(good.parse::<Id>().is_ok(), "{good}");
+            assert!(good.parse::<MessageId>().is_ok(), "{good}");
         }
         for wrong in ["", "a.b", "a b", "a\nb", "ä", &"x".repeat(256)] {
-            assert_eq!(wrong.parse::<Id>(), Err(NotAnId), "{wrong}");
+            assert_eq!(wrong.parse::<MessageId>(), Err(InvalidMessageId), "{wrong}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of what is sent.
+//! The metrics of outgoing requests.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-/// The metrics of this process. Clones are the same.
+/// The metrics of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Instruments>);
 
@@ -26,7 +26,7 @@ impl Deref for Metrics {
 #[derive(Debug)]
 pub struct Instruments {
     requests: Family<RequestLabels, Histogram>,
-    put_off: Family<PutOffLabels, Counter>,
+    deferred: Family<DeferredLabels, Counter>,
     resting: Family<DestinationLabels, Gauge>,
 }
 
@@ -37,7 +37,7 @@ struct RequestLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct PutOffLabels {
+struct DeferredLabels {
     destination: Arc<str>,
     reason: &'static str,
 }
@@ -51,24 +51,24 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let this = Instruments {
             requests: Family::new_with_constructor(duration as fn() -> Histogram),
-            put_off: Family::default(),
+            deferred: Family::default(),
             resting: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("playhouse_webhook");
         registry.register_with_unit(
             "request_duration",
-            "Time that the request to a destination took, by what came of it",
+            "Duration of requests to a destination, by outcome",
             Unit::Seconds,
             this.requests.clone(),
         );
         registry.register(
             "put_off",
-            "Messages that were not sent because the destination rests or has enough requests",
-            this.put_off.clone(),
+            "Messages that were deferred because the destination backs off or has max_in_flight requests",
+            this.deferred.clone(),
         );
         registry.register(
             "resting",
-            "1 from a failure of the destination to its next success",
+            "1 from a failure of the destination to its next success, otherwise 0",
             this.resting.clone(),
         );
         Self(Arc::new(this))
@@ -81,8 +81,8 @@ impl Instruments {
         self.requests.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn put_off(&self, destination: &Arc<str>, reason: &'static str) {
-        self.put_off.get_or_create(&PutOffLabels { destination: destination.clone(), reason }).inc();
+    pub(crate) fn deferred(&self, destination: &Arc<str>, reason: &'static str) {
+        self.deferred.get_or_create(&DeferredLabels { destination: destination.clone(), reason }).inc();
     }
 
     pub(crate) fn resting(&self, destination: &Arc<str>) -> Gauge {
@@ -106,15 +106,16 @@ mod tests {
         let (mut registry, mut text) = (Registry::default(), String::new());
         let (metrics, name) = (Metrics::new(&mut registry), "shop".into());
         metrics.request(&name, "delivered", Duration::ZERO);
-        metrics.put_off(&name, "resting");
+        metrics.deferred(&name, "resting");
         metrics.resting(&name);
         encode(&mut text, &registry).unwrap();
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let names: Vec<&str> = types.collect();
         assert_eq!(names.len(), 3, "{text}");
-        let documented = include_str!("../../../docs/metrics.md");
+        let documented = include_str!("../../../docs/reference/metrics.md");
         for name in names {
-            assert!(documented.contains(&format!("| `{name}` |")), "{name} is not in docs/metrics.md");
+            let row = format!("| `{name}` |");
+            assert!(documented.contains(&row), "{name} is not in docs/reference/metrics.md");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What requests are signed with.
+//! The secrets that sign requests.
 
 use std::fmt;
 use std::sync::Arc;
 
-use ::config::{Rejected, Secret, Setting, Value};
+use ::config::{InvalidValue, Secret, Setting, Value};
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::alphabet;
@@ -13,39 +13,39 @@ pub(crate) const SYMMETRIC: &str = "whsec_";
 const PRIVATE: &str = "whsk_";
 pub(crate) const PUBLIC: &str = "whpk_";
 
-/// How long a symmetric key is, in bytes.
+/// The allowed lengths of a symmetric key, in bytes.
 pub(crate) const SYMMETRIC_LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 const SEED_LENGTH: usize = 32;
 
-/// Written with padding; read with and without it.
+/// Encodes with padding, decodes with and without.
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// One or several secrets, all of which sign: while a secret is exchanged, receivers know the old one or the new one.
+/// One or more secrets. Each of them signs, so that a receiver can switch to a new secret at any time during a rotation.
 #[derive(Clone)]
 pub struct Secrets(Arc<[Key]>);
 
-/// The text is not a secret. Says nothing of what it is instead.
+/// Why a text is not a secret. The message does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSecret {
+pub enum InvalidSecret {
     #[error("there is no secret")]
     None,
     #[error("a secret starts with {SYMMETRIC} or {PRIVATE}")]
     Prefix,
-    #[error("what starts with {PUBLIC} is the public key: it verifies and cannot sign")]
+    #[error("a key that starts with {PUBLIC} is public: it can verify, but not sign")]
     Public,
-    #[error("what follows {SYMMETRIC} or {PRIVATE} must be base64")]
+    #[error("the part after {SYMMETRIC} or {PRIVATE} must be base64")]
     Encoding,
     #[error(
-        "what follows {SYMMETRIC} must be {} to {} bytes",
+        "the part after {SYMMETRIC} must be {} to {} bytes",
         SYMMETRIC_LENGTHS.start(),
         SYMMETRIC_LENGTHS.end()
     )]
     Length,
     #[error(
-        "what follows {PRIVATE} must be an ed25519 key: a seed of {SEED_LENGTH} bytes, or seed and public key"
+        "the part after {PRIVATE} must be an ed25519 key: a seed of {SEED_LENGTH} bytes, or seed and public key"
     )]
     Key,
 }
@@ -57,25 +57,25 @@ enum Key {
 }
 
 impl Secrets {
-    /// Reads secrets as Standard Webhooks writes them: `whsec_` (HMAC-SHA256) or `whsk_` (ed25519), and base64.
-    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, BadSecret> {
-        let keys: Arc<[Key]> = texts.into_iter().map(Key::read).collect::<Result<_, _>>()?;
-        if keys.is_empty() { Err(BadSecret::None) } else { Ok(Self(keys)) }
+    /// Parses secrets in the format of Standard Webhooks: `whsec_` (HMAC-SHA256) or `whsk_` (ed25519), followed by base64.
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidSecret> {
+        let keys: Arc<[Key]> = texts.into_iter().map(Key::parse).collect::<Result<_, _>>()?;
+        if keys.is_empty() { Err(InvalidSecret::None) } else { Ok(Self(keys)) }
     }
 
-    /// One secret. A text without a prefix is a symmetric key as it stands, of any length.
-    pub fn from_text(secret: &Secret) -> Result<Self, BadSecret> {
+    /// Parses one secret. The bytes of a text without a prefix are a symmetric key, of any length.
+    pub fn from_text(secret: &Secret) -> Result<Self, InvalidSecret> {
         let key = match secret.expose() {
-            "" => return Err(BadSecret::None),
-            text => match Key::read(text) {
-                Err(BadSecret::Prefix) => Key::symmetric(text.as_bytes()),
-                read => read?,
+            "" => return Err(InvalidSecret::None),
+            text => match Key::parse(text) {
+                Err(InvalidSecret::Prefix) => Key::symmetric(text.as_bytes()),
+                parsed => parsed?,
             },
         };
         Ok(Self(Arc::new([key])))
     }
 
-    /// The value of `webhook-signature`: a signature per secret, separated by spaces.
+    /// Returns the value of `webhook-signature`: one signature per secret, separated by spaces.
     pub(crate) fn sign(&self, content: &[u8]) -> String {
         let signatures: Vec<String> = self.0.iter().map(|key| key.sign(content)).collect();
         signatures.join(" ")
@@ -83,14 +83,14 @@ impl Secrets {
 }
 
 impl Key {
-    fn read(text: &str) -> Result<Self, BadSecret> {
-        let decoded = |encoded: &str| BASE64.decode(encoded).map_err(|_| BadSecret::Encoding);
+    fn parse(text: &str) -> Result<Self, InvalidSecret> {
+        let decoded = |encoded: &str| BASE64.decode(encoded).map_err(|_| InvalidSecret::Encoding);
         if let Some(encoded) = text.strip_prefix(SYMMETRIC) {
             let key = decoded(encoded)?;
             return if SYMMETRIC_LENGTHS.contains(&key.len()) {
                 Ok(Self::symmetric(&key))
             } else {
-                Err(BadSecret::Length)
+                Err(InvalidSecret::Length)
             };
         }
         if let Some(encoded) = text.strip_prefix(PRIVATE) {
@@ -98,11 +98,11 @@ impl Key {
             let pair = match key.split_at_checked(SEED_LENGTH) {
                 Some((seed, [])) => Ed25519KeyPair::from_seed_unchecked(seed),
                 Some((seed, public)) => Ed25519KeyPair::from_seed_and_public_key(seed, public),
-                None => return Err(BadSecret::Key),
+                None => return Err(InvalidSecret::Key),
             };
-            return pair.map(|pair| Self::Ed25519(Box::new(pair))).map_err(|_| BadSecret::Key);
+            return pair.map(|pair| Self::Ed25519(Box::new(pair))).map_err(|_| InvalidSecret::Key);
         }
-        Err(if text.starts_with(PUBLIC) { BadSecret::Public } else { BadSecret::Prefix })
+        Err(if text.starts_with(PUBLIC) { InvalidSecret::Public } else { InvalidSecret::Prefix })
     }
 
     fn symmetric(key: &[u8]) -> Self {
@@ -123,15 +123,16 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A list of them, of which a message repeats nothing.
+/// A list of secrets. Error messages do not contain them.
 impl Setting for Secrets {
     fn expected() -> String {
         format!("a list of secrets, each {SYMMETRIC} or {PRIVATE} followed by base64")
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let texts: Vec<String> = Setting::parse(value)?;
-        Self::new(texts.iter().map(String::as_str)).map_err(|error| Rejected::because(error.to_string()))
+        Self::new(texts.iter().map(String::as_str))
+            .map_err(|error| InvalidValue::with_reason(error.to_string()))
     }
 
     fn show(&self) -> String {
@@ -150,38 +151,38 @@ mod tests {
 
     const SEED: &str = "VEVTVFNJR05JTkdLRVlET05PVFVTRVRISVNGT1JBTlk=";
 
-    fn bad(text: &str) -> BadSecret {
+    fn error(text: &str) -> InvalidSecret {
         Secrets::new([text]).unwrap_err()
     }
 
-    fn raw(text: &str) -> Result<Secrets, BadSecret> {
+    fn raw(text: &str) -> Result<Secrets, InvalidSecret> {
         Secrets::from_text(&Secret::parse(&Value::Text(text.to_owned())).unwrap())
     }
 
     #[test]
-    fn only_secrets_of_the_specified_form_are_read() {
+    fn only_secrets_in_the_specified_format_are_parsed() {
         let of = |length: usize| format!("whsec_{}", BASE64.encode(vec![7; length]));
         for good in [24, 25, 32, 64] {
             assert!(Secrets::new([of(good).as_str()]).is_ok(), "{good}");
             assert!(Secrets::new([of(good).trim_end_matches('=')]).is_ok(), "without padding");
         }
         for wrong in [0, 1, 23, 65] {
-            assert_eq!(bad(&of(wrong)), BadSecret::Length, "{wrong}");
+            assert_eq!(error(&of(wrong)), InvalidSecret::Length, "{wrong}");
         }
-        assert_eq!(bad("whsec_not base64, I fear"), BadSecret::Encoding);
-        assert_eq!(bad("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), BadSecret::Prefix);
-        assert_eq!(bad(&format!("whpk_{SEED}")), BadSecret::Public);
-        assert_eq!(bad(&format!("whsk_{}", BASE64.encode([7; 31]))), BadSecret::Key);
+        assert_eq!(error("whsec_not base64, I fear"), InvalidSecret::Encoding);
+        assert_eq!(error("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), InvalidSecret::Prefix);
+        assert_eq!(error(&format!("whpk_{SEED}")), InvalidSecret::Public);
+        assert_eq!(error(&format!("whsk_{}", BASE64.encode([7; 31]))), InvalidSecret::Key);
         assert_eq!(
-            bad(&format!("whsk_{}", BASE64.encode([7; 64]))),
-            BadSecret::Key,
-            "halves that do not fit"
+            error(&format!("whsk_{}", BASE64.encode([7; 64]))),
+            InvalidSecret::Key,
+            "seed and public key do not belong together"
         );
-        assert_eq!(Secrets::new([]).unwrap_err(), BadSecret::None);
+        assert_eq!(Secrets::new([]).unwrap_err(), InvalidSecret::None);
     }
 
     #[test]
-    fn a_private_key_may_come_with_its_public_one() {
+    fn private_key_may_include_its_public_key() {
         use aws_lc_rs::signature::KeyPair;
         let seed = BASE64.decode(SEED).unwrap();
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).unwrap();
@@ -192,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_may_be_a_key_as_it_stands() {
+    fn text_without_prefix_is_a_symmetric_key() {
         let key = "a text of twenty-four by";
         let encoded = format!("whsec_{}", BASE64.encode(key));
         assert_eq!(raw(key).unwrap().sign(b"x"), raw(&encoded).unwrap().sign(b"x"));
         assert!(raw("short").is_ok());
-        assert_eq!(raw("").unwrap_err(), BadSecret::None);
-        assert_eq!(raw("whsec_***").unwrap_err(), BadSecret::Encoding);
-        assert_eq!(raw("whpk_x").unwrap_err(), BadSecret::Public);
+        assert_eq!(raw("").unwrap_err(), InvalidSecret::None);
+        assert_eq!(raw("whsec_***").unwrap_err(), InvalidSecret::Encoding);
+        assert_eq!(raw("whpk_x").unwrap_err(), InvalidSecret::Public);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Verifying what others have signed.
+//! Verifies requests that others have signed.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::config::{Rejected, Setting, Value};
+use ::config::{InvalidValue, Setting, Value};
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base::Timestamp;
@@ -14,11 +14,11 @@ use http::{HeaderMap, HeaderName};
 use crate::message::{ID, SIGNATURE, TIMESTAMP};
 use crate::secret::{BASE64, PUBLIC, SYMMETRIC, SYMMETRIC_LENGTHS};
 
-/// How many signatures of a request are looked at: more than a sender has keys while it exchanges them.
+/// How many signatures of a request are checked: more than a sender has keys during a rotation.
 const MAX_SIGNATURES: usize = 16;
 const PUBLIC_LENGTH: usize = 32;
 
-/// The keys of a sender, any of which may have signed: while a key is exchanged, both the old one and the new one are known.
+/// The keys of a sender. Each of them is accepted, so that the sender can switch to a new key at any time during a rotation.
 #[derive(Clone)]
 pub struct Verifier {
     keys: Arc<[Key]>,
@@ -30,17 +30,17 @@ enum Key {
     Ed25519(Vec<u8>),
 }
 
-/// The text is not a key. Says nothing of what it is instead.
+/// Why a text is not a key. The message does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
+pub enum InvalidVerifierKey {
     #[error("there is no key")]
     None,
     #[error("a key starts with {SYMMETRIC} or {PUBLIC}")]
     Prefix,
-    #[error("what follows {SYMMETRIC} or {PUBLIC} must be base64")]
+    #[error("the part after {SYMMETRIC} or {PUBLIC} must be base64")]
     Encoding,
     #[error(
-        "what follows {SYMMETRIC} must be {} to {} bytes, and what follows {PUBLIC} {PUBLIC_LENGTH}",
+        "the part after {SYMMETRIC} must be {} to {} bytes, the part after {PUBLIC} {PUBLIC_LENGTH}",
         SYMMETRIC_LENGTHS.start(),
         SYMMETRIC_LENGTHS.end()
     )]
@@ -49,30 +49,30 @@ pub enum BadKey {
 
 /// Why a request is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unverified {
+pub enum VerifyError {
     #[error("the header {0} is missing or cannot be read")]
     Header(&'static str),
-    /// A request that was recorded and is sent again much later, or a clock that is wrong.
+    /// A replayed request, or a wrong clock.
     #[error("webhook-timestamp is too far from the present time")]
     Time,
-    #[error("no signature fits")]
+    #[error("no signature matches")]
     Signature,
 }
 
-/// A request whose sender is known.
+/// A request whose signature is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
-    /// The same however often the sender tries.
+pub struct VerifiedRequest {
+    /// The message id. It is the same in all attempts of the sender.
     pub id: String,
     /// When this attempt was sent, to the second.
     pub sent_at: Timestamp,
 }
 
 impl Verifier {
-    /// Reads keys as Standard Webhooks writes them: `whsec_` (HMAC-SHA256) or `whpk_` (an ed25519 public key), and base64.
-    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, BadKey> {
-        let keys: Arc<[Key]> = texts.into_iter().map(Key::read).collect::<Result<_, _>>()?;
-        if keys.is_empty() { Err(BadKey::None) } else { Ok(Self { keys }) }
+    /// Parses keys in the format of Standard Webhooks: `whsec_` (HMAC-SHA256) or `whpk_` (an ed25519 public key), followed by base64.
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidVerifierKey> {
+        let keys: Arc<[Key]> = texts.into_iter().map(Key::parse).collect::<Result<_, _>>()?;
+        if keys.is_empty() { Err(InvalidVerifierKey::None) } else { Ok(Self { keys }) }
     }
 
     /// Verifies that one of the keys has signed the request, at most `tolerance` from `now` in either direction.
@@ -82,54 +82,54 @@ impl Verifier {
         body: &[u8],
         now: Timestamp,
         tolerance: Duration,
-    ) -> Result<Verified, Unverified> {
+    ) -> Result<VerifiedRequest, VerifyError> {
         let text = |name: &HeaderName, shown| {
             let value = headers.get(name).and_then(|value| value.to_str().ok());
-            value.filter(|value| !value.is_empty()).ok_or(Unverified::Header(shown))
+            value.filter(|value| !value.is_empty()).ok_or(VerifyError::Header(shown))
         };
         let id = text(&ID, "webhook-id")?;
-        // A full stop in it could move the border between the id and the time.
+        // A full stop separates the id from the timestamp in the signed content.
         if id.contains('.') || id.len() > crate::message::MAX_ID {
-            return Err(Unverified::Header("webhook-id"));
+            return Err(VerifyError::Header("webhook-id"));
         }
         let seconds = text(&TIMESTAMP, "webhook-timestamp")?;
         let signatures = text(&SIGNATURE, "webhook-signature")?;
-        let unreadable = Unverified::Header("webhook-timestamp");
+        let unreadable = VerifyError::Header("webhook-timestamp");
         let number: i64 = seconds.parse().map_err(|_| unreadable)?;
         let sent_at = Timestamp::from_millis(number.checked_mul(1_000).ok_or(unreadable)?);
         let content = [id.as_bytes(), b".", seconds.as_bytes(), b".", body].concat();
         let is_signed = signatures
             .split(' ')
             .take(MAX_SIGNATURES)
-            .any(|signature| self.keys.iter().any(|key| key.fits(signature, &content)));
+            .any(|signature| self.keys.iter().any(|key| key.matches(signature, &content)));
         if !is_signed {
-            return Err(Unverified::Signature);
+            return Err(VerifyError::Signature);
         }
-        // Only after the signature: who cannot sign learns nothing about our clock.
+        // After the signature, so that a caller without a key learns nothing about our clock.
         if sent_at.distance(now) > tolerance {
-            return Err(Unverified::Time);
+            return Err(VerifyError::Time);
         }
-        Ok(Verified { id: id.to_owned(), sent_at })
+        Ok(VerifiedRequest { id: id.to_owned(), sent_at })
     }
 }
 
 impl Key {
-    fn read(text: &str) -> Result<Self, BadKey> {
-        let decoded = |encoded: &str| BASE64.decode(encoded).map_err(|_| BadKey::Encoding);
+    fn parse(text: &str) -> Result<Self, InvalidVerifierKey> {
+        let decoded = |encoded: &str| BASE64.decode(encoded).map_err(|_| InvalidVerifierKey::Encoding);
         if let Some(encoded) = text.strip_prefix(SYMMETRIC) {
             let key = decoded(encoded)?;
             if !SYMMETRIC_LENGTHS.contains(&key.len()) {
-                return Err(BadKey::Length);
+                return Err(InvalidVerifierKey::Length);
             }
             return Ok(Self::Symmetric(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &key))));
         }
-        let Some(encoded) = text.strip_prefix(PUBLIC) else { return Err(BadKey::Prefix) };
+        let Some(encoded) = text.strip_prefix(PUBLIC) else { return Err(InvalidVerifierKey::Prefix) };
         let key = decoded(encoded)?;
-        if key.len() == PUBLIC_LENGTH { Ok(Self::Ed25519(key)) } else { Err(BadKey::Length) }
+        if key.len() == PUBLIC_LENGTH { Ok(Self::Ed25519(key)) } else { Err(InvalidVerifierKey::Length) }
     }
 
-    /// Compares in constant time.
-    fn fits(&self, signature: &str, content: &[u8]) -> bool {
+    /// Checks a signature in constant time.
+    fn matches(&self, signature: &str, content: &[u8]) -> bool {
         let decoded = |prefix: &str| BASE64.decode(signature.strip_prefix(prefix)?).ok();
         match self {
             Self::Symmetric(key) => {
@@ -147,15 +147,16 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// A list of keys, of which a message repeats nothing.
+/// A list of keys. Error messages do not contain them.
 impl Setting for Verifier {
     fn expected() -> String {
         format!("a list of keys, each {SYMMETRIC} or {PUBLIC} followed by base64")
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let texts: Vec<String> = Setting::parse(value)?;
-        Self::new(texts.iter().map(String::as_str)).map_err(|error| Rejected::because(error.to_string()))
+        Self::new(texts.iter().map(String::as_str))
+            .map_err(|error| InvalidValue::with_reason(error.to_string()))
     }
 
     fn show(&self) -> String {
@@ -188,7 +189,7 @@ mod tests {
         headers(&"msg_1".parse().unwrap(), SENT, BODY, Some(&secrets))
     }
 
-    fn verify(keys: &[&str], headers: &HeaderMap) -> Result<Verified, Unverified> {
+    fn verify(keys: &[&str], headers: &HeaderMap) -> Result<VerifiedRequest, VerifyError> {
         Verifier::new(keys.iter().copied()).unwrap().verify(headers, BODY, SENT, MINUTES)
     }
 
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_specification_signs_is_verified() {
+    fn test_vector_of_the_specification_is_verified() {
         let verifier = Verifier::new([NEW]).unwrap();
         let mut headers = HeaderMap::new();
         headers.insert(ID, HeaderValue::from_static("msg_p5jXN8AQM9LWM0D4loKWxJek"));
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_can_be_exchanged_on_either_side() {
+    fn keys_can_be_rotated_on_either_side() {
         let private = format!("whsk_{SEED}");
         for (secrets, keys) in [
             (&[OLD][..], &[NEW, OLD][..]),
@@ -220,63 +221,63 @@ mod tests {
         ] {
             assert!(verify(keys, &signed(secrets)).is_ok(), "{keys:?}");
         }
-        assert_eq!(verify(&[NEW], &signed(&[OLD])), Err(Unverified::Signature));
-        assert_eq!(verify(&[NEW], &signed(&[&private])), Err(Unverified::Signature));
+        assert_eq!(verify(&[NEW], &signed(&[OLD])), Err(VerifyError::Signature));
+        assert_eq!(verify(&[NEW], &signed(&[&private])), Err(VerifyError::Signature));
     }
 
     #[test]
-    fn whatever_is_changed_is_refused() {
+    fn tampered_request_is_refused() {
         let verifier = Verifier::new([NEW]).unwrap();
         let good = signed(&[NEW]);
         let refused =
             |headers: &HeaderMap, body: &[u8]| verifier.verify(headers, body, SENT, MINUTES).unwrap_err();
-        assert_eq!(refused(&good, b"{\"test\": 2432232315}"), Unverified::Signature);
+        assert_eq!(refused(&good, b"{\"test\": 2432232315}"), VerifyError::Signature);
         for (name, value) in
             [(ID, "msg_2"), (TIMESTAMP, "1614265331"), (SIGNATURE, "v1,AAAA"), (SIGNATURE, "x")]
         {
             let mut changed = good.clone();
             changed.insert(name, HeaderValue::from_static(value));
-            assert_eq!(refused(&changed, BODY), Unverified::Signature, "{value}");
+            assert_eq!(refused(&changed, BODY), VerifyError::Signature, "{value}");
         }
         for (name, value) in
             [(ID, "msg.1"), (ID, ""), (TIMESTAMP, "soon"), (TIMESTAMP, "9223372036854775807")]
         {
             let mut changed = good.clone();
             changed.insert(name, HeaderValue::from_static(value));
-            assert!(matches!(refused(&changed, BODY), Unverified::Header(_)), "{value}");
+            assert!(matches!(refused(&changed, BODY), VerifyError::Header(_)), "{value}");
         }
         for name in [ID, TIMESTAMP, SIGNATURE] {
             let mut without = good.clone();
             without.remove(name);
-            assert!(matches!(refused(&without, BODY), Unverified::Header(_)));
+            assert!(matches!(refused(&without, BODY), VerifyError::Header(_)));
         }
     }
 
     #[test]
-    fn an_old_request_is_refused_and_so_is_one_from_the_future() {
+    fn request_outside_the_time_tolerance_is_refused() {
         let verifier = Verifier::new([NEW]).unwrap();
         let at = |millis: i64| {
             let now = Timestamp::from_millis(SENT.as_millis() + millis);
             verifier.verify(&signed(&[NEW]), BODY, now, MINUTES).map(drop)
         };
         assert_eq!([at(300_000), at(-300_000)], [Ok(()), Ok(())]);
-        assert_eq!([at(300_001), at(-300_001)], [Err(Unverified::Time), Err(Unverified::Time)]);
+        assert_eq!([at(300_001), at(-300_001)], [Err(VerifyError::Time), Err(VerifyError::Time)]);
     }
 
     #[test]
-    fn only_keys_of_the_specified_form_are_read_and_none_is_shown() {
-        let bad = |text: &str| Verifier::new([text]).unwrap_err();
-        assert_eq!(bad("secret"), BadKey::Prefix);
-        assert_eq!(bad("whsec_not base64"), BadKey::Encoding);
-        assert_eq!(bad("whsec_AAAA"), BadKey::Length);
-        assert_eq!(bad("whpk_AAAA"), BadKey::Length);
-        assert_eq!(Verifier::new([]).unwrap_err(), BadKey::None);
+    fn only_keys_in_the_specified_format_are_parsed_and_none_is_shown() {
+        let error = |text: &str| Verifier::new([text]).unwrap_err();
+        assert_eq!(error("secret"), InvalidVerifierKey::Prefix);
+        assert_eq!(error("whsec_not base64"), InvalidVerifierKey::Encoding);
+        assert_eq!(error("whsec_AAAA"), InvalidVerifierKey::Length);
+        assert_eq!(error("whpk_AAAA"), InvalidVerifierKey::Length);
+        assert_eq!(Verifier::new([]).unwrap_err(), InvalidVerifierKey::None);
         let shown = format!("{:?}", Verifier::new([NEW]).unwrap());
         assert_eq!(shown, "Verifier([\"***\"])");
     }
 
     #[test]
-    fn no_request_breaks_the_verifier() {
+    fn verifier_survives_any_request() {
         let headers = signed(&[NEW]);
         let lines = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| {
             let value = headers[name].to_str().unwrap();
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_breaks_the_reading_of_keys() {
+    fn key_parser_survives_any_text() {
         testkit::fuzz("webhook-keys", &[NEW.to_owned(), public()], |input| {
             std::str::from_utf8(input)
                 .is_ok_and(|text| Verifier::new([text]).is_ok() | Secrets::new([text]).is_ok())

@@ -1,4 +1,4 @@
-//! Claiming items.
+//! Claiming due items.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
 use crate::item::{FAILED, SKIPPED, uuid};
-use crate::queue::{Queue, is_finished};
-use crate::statement::Text;
+use crate::queue::{WorkQueue, is_finished};
+use crate::statement::StatementBuilder;
 use crate::{Item, State};
 
-/// When to look again at an item whose predecessor waits for an operator. Whoever lets it go on does not wait for this.
-const BEHIND_FAILED: Duration = Duration::from_secs(60);
-/// When to look again at an item whose predecessor is claimed by somebody who may be dead.
-const BEHIND_SILENT: Duration = Duration::from_secs(1);
-/// For how long somebody at work is taken to be alive and soon done. Less if the lease is short: whoever renews it more often
-/// than this would never make way, however long they take.
-const SILENT: Duration = Duration::from_secs(2);
-/// Nobody waits for longer, whatever somebody far away has asked for. The store could not add it to its time.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
-/// Why an item has failed whose last lease just ended.
-const NEVER_SAID: &str = "attempts are used up; the last worker did not say what came of it";
+/// When to recheck an item whose predecessor waits for an operator. An operator's decision unblocks it at once.
+const RECHECK_BLOCKED: Duration = Duration::from_secs(60);
+/// When to recheck an item whose predecessor is claimed by a worker that may be dead.
+const RECHECK_SILENT: Duration = Duration::from_secs(1);
+/// After this time since its claim or last renewal, a worker no longer counts as about to finish. At most a quarter of the lease: a
+/// worker renews after a third of it, so with a short lease it would otherwise never count as slow.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+/// The longest wait, whatever a remote destination requests. The store could not add a longer one to its time.
+const MAX_WAIT: Duration = Duration::from_secs(10 * 366 * 86_400);
+/// The cause of an item that failed because the lease of its last attempt expired.
+const NO_REPORT: &str = "attempts are used up; the last worker reported no outcome";
 
-/// Items that are ours until the lease ends.
+/// Claimed items, held until the lease ends.
 #[derive(Debug)]
 pub struct Claim {
-    /// In the order of their numbers, which is the order of each key where there is one.
+    /// In the order of their numbers, which is also the order within each key.
     pub items: Vec<Item>,
     /// When the lease ends at the earliest, unless it is renewed.
     pub until: Instant,
-    /// Whether there may be more.
-    pub more: bool,
-    /// How many are due and wait for somebody who is at work on the one before them.
-    pub behind: usize,
+    /// Whether more items may be due.
+    pub has_more: bool,
+    /// How many due items wait for a predecessor that another worker is handling.
+    pub waiting: usize,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ClaimTexts {
+pub(crate) struct ClaimStatements {
     due: Arc<str>,
     any_due: Arc<str>,
     read: ListStatement,
     take: ListStatement,
-    put_off: ListStatement,
-    give_up: ListStatement,
+    defer: ListStatement,
+    fail: ListStatement,
 }
 
 db::row! {
@@ -62,29 +62,29 @@ db::row! {
         lease: i64,
         created_at: i64,
         due_at: i64,
-        /// The item before it: see [`Before::parse`].
-        before_it: Option<String>,
+        /// The item before it: see [`Predecessor::parse`].
+        predecessor: Option<String>,
         /// The store's clock.
         read_at: i64,
     }
 }
 
-/// The item before another one of the same key.
-struct Before {
+/// The previous item of the same key that was not skipped.
+struct Predecessor {
     number: i64,
     state: State,
     is_finished: bool,
     due_at: i64,
 }
 
-impl ClaimTexts {
-    pub(crate) fn new(text: &Text, max: usize, is_ordered: bool) -> Self {
-        // What is skipped says nothing of those before it: it may have been skipped while it waited for them.
-        let before = format!(
+impl ClaimStatements {
+    pub(crate) fn new(text: &StatementBuilder, max: usize, is_ordered: bool) -> Self {
+        // A skipped item proves nothing about the ones before it: it may have been skipped while it waited for them.
+        let predecessor = format!(
             "(SELECT p.id || ':' || p.state || ':' || (p.holder IS NOT NULL) || ':' || p.due_at FROM {{table}} p \
              WHERE p.key_hash = c.key_hash AND p.id < c.id AND p.state <> {SKIPPED} ORDER BY p.id DESC LIMIT 1)"
         );
-        let before = if is_ordered { before.as_str() } else { "NULL" };
+        let predecessor = if is_ordered { predecessor.as_str() } else { "NULL" };
         Self {
             due: text.fixed(
                 "SELECT id FROM {table} {by_state} WHERE state = 0 AND due_at <= {now} ORDER BY due_at, id LIMIT ? {skip_locked}",
@@ -92,12 +92,12 @@ impl ClaimTexts {
             any_due: text.fixed(
                 "SELECT id FROM {table} {by_state} WHERE state = 0 AND due_at <= {now} ORDER BY due_at, id LIMIT 1",
             ),
-            // After the items are locked, as a statement of its own: an older view of the table might miss a predecessor that
-            // was committed a moment ago.
+            // A separate statement after the items are locked: an older snapshot of the table might miss a predecessor that was
+            // committed a moment ago.
             read: text.list(
                 &format!(
                     "SELECT c.id, c.item_id, c.user_id, c.item_key, c.key_hash, c.payload, c.attempts, c.lease, c.created_at, c.due_at, \
-                     {before} AS before_it, {{now}} AS read_at FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
+                     {predecessor} AS predecessor, {{now}} AS read_at FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
                 ),
                 max,
             ),
@@ -106,8 +106,8 @@ impl ClaimTexts {
                  WHERE id IN ({list})",
                 max,
             ),
-            put_off: text.list("UPDATE {table} SET due_at = ?, holder = NULL WHERE id IN ({list})", max),
-            give_up: text.list(
+            defer: text.list("UPDATE {table} SET due_at = ?, holder = NULL WHERE id IN ({list})", max),
+            fail: text.list(
                 &format!(
                     "UPDATE {{table}} SET state = {FAILED}, due_at = {{now}}, holder = NULL, lease = lease + 1, cause = ? \
                      WHERE id IN ({{list}})"
@@ -118,35 +118,35 @@ impl ClaimTexts {
     }
 }
 
-impl Queue {
-    /// Whether there is something to claim. Cheaper than a claim, and takes no locks.
+impl WorkQueue {
+    /// Returns whether an item is due. Cheaper than a claim, and takes no locks.
     pub async fn has_due(&self) -> Result<bool, Error> {
-        let asking = async {
+        let reading = async {
             let mut connection = self.db.connection().await?;
             let text = AssertSqlSafe(self.claim.any_due.clone());
             let found: Option<(i64,)> =
                 db::on!(connection, raw => sqlx::query_as(text).fetch_optional(raw).await?);
             Ok(found.is_some())
         };
-        self.db.bounded(asking).await
+        self.db.bounded(reading).await
     }
 
-    /// Claims up to a batch of items that are due and, where there is an order, first of their keys. Those that have to wait for
-    /// another are put off.
+    /// Claims up to a batch of due items. In an ordered queue it claims only items whose predecessors are finished or claimed with
+    /// them, and defers the others.
     pub async fn claim(&self, holder: ProcessId) -> Result<Claim, Error> {
         self.claim_some(holder, self.config.batch).await
     }
 
-    /// Claims fewer items than a batch.
+    /// Claims at most `max` items.
     pub(crate) async fn claim_some(&self, holder: ProcessId, max: u32) -> Result<Claim, Error> {
         let began = Instant::now();
         let until = began + self.config.lease;
         let claimed = self.db.bounded(self.claim_once(holder, max)).await;
-        let (items, more, behind) = claimed?;
+        let (items, has_more, waiting) = claimed?;
         if !items.is_empty() {
             self.metrics.claimed(items.len(), began.elapsed());
         }
-        Ok(Claim { items, until, more, behind })
+        Ok(Claim { items, until, has_more, waiting })
     }
 
     async fn claim_once(&self, holder: ProcessId, max: u32) -> Result<(Vec<Item>, bool, usize), Error> {
@@ -160,31 +160,31 @@ impl Queue {
             tx.rollback().await?;
             return Ok((Vec::new(), false, 0));
         }
-        let more = numbers.len() >= max as usize;
-        let (text, padding) = self.claim.read.of(numbers.len());
+        let has_more = numbers.len() >= max as usize;
+        let (text, padding) = self.claim.read.for_length(numbers.len());
         let rows: Vec<DueRow> = db::on!(tx, connection => {
             bind_list!(sqlx::query_as(text), numbers, padding).fetch_all(connection).await?
         });
-        let Sorted { take, put_off, give_up, behind } = self.sort(rows);
-        if take.is_empty() && put_off.is_empty() && give_up.is_empty() {
+        let ClaimPlan { take, defer, fail, waiting } = self.plan(rows);
+        if take.is_empty() && defer.is_empty() && fail.is_empty() {
             tx.rollback().await?;
-            return Ok((Vec::new(), more, behind));
+            return Ok((Vec::new(), has_more, waiting));
         }
         self.take(&mut tx, holder, &take).await?;
-        for (due_at, numbers) in &put_off {
-            let (text, padding) = self.claim.put_off.of(numbers.len());
+        for (due_at, numbers) in &defer {
+            let (text, padding) = self.claim.defer.for_length(numbers.len());
             db::on!(tx, connection => {
                 bind_list!(sqlx::query(text).bind(due_at), numbers, padding).execute(connection).await?;
             });
         }
-        if !give_up.is_empty() {
-            self.give_up(&mut tx, &give_up).await?;
+        if !fail.is_empty() {
+            self.fail(&mut tx, &fail).await?;
         }
         tx.commit().await?;
-        self.metrics.put_off(put_off.values().map(Vec::len).sum());
-        self.metrics.gave_up(give_up.len());
-        self.note_committed(&give_up, NEVER_SAID);
-        Ok((take, more, behind))
+        self.metrics.deferred(defer.values().map(Vec::len).sum());
+        self.metrics.out_of_attempts(fail.len());
+        self.failures_committed(&fail, NO_REPORT);
+        Ok((take, has_more, waiting))
     }
 
     async fn take(&self, tx: &mut Tx, holder: ProcessId, items: &[Item]) -> Result<(), Error> {
@@ -192,7 +192,7 @@ impl Queue {
             return Ok(());
         }
         let numbers: Vec<i64> = items.iter().map(|item| item.number).collect();
-        let (text, padding) = self.claim.take.of(numbers.len());
+        let (text, padding) = self.claim.take.for_length(numbers.len());
         let lease = millis(self.config.lease);
         db::on!(tx, connection => {
             let query = sqlx::query(text).bind(&holder.as_uuid().as_bytes()[..]).bind(lease);
@@ -201,25 +201,26 @@ impl Queue {
         Ok(())
     }
 
-    async fn give_up(&self, tx: &mut Tx, items: &[Item]) -> Result<(), Error> {
+    /// Marks items whose attempts are used up as failed.
+    async fn fail(&self, tx: &mut Tx, items: &[Item]) -> Result<(), Error> {
         let numbers: Vec<i64> = items.iter().map(|item| item.number).collect();
-        let (text, padding) = self.claim.give_up.of(numbers.len());
+        let (text, padding) = self.claim.fail.for_length(numbers.len());
         db::on!(tx, connection => {
-            bind_list!(sqlx::query(text).bind(NEVER_SAID), numbers, padding).execute(connection).await?;
+            bind_list!(sqlx::query(text).bind(NO_REPORT), numbers, padding).execute(connection).await?;
         });
-        self.tell_failed(tx, items, NEVER_SAID).await?;
+        self.record_failures(tx, items, NO_REPORT).await?;
         Ok(())
     }
 
-    /// Decides what becomes of items that are due.
-    fn sort(&self, rows: Vec<DueRow>) -> Sorted {
-        let mut sorted = Sorted::default();
+    /// Decides which due items to claim, to defer and to fail.
+    fn plan(&self, rows: Vec<DueRow>) -> ClaimPlan {
+        let mut plan = ClaimPlan::default();
         let mut taken = HashSet::new();
-        let mut put_off: HashMap<i64, i64> = HashMap::new();
+        let mut deferred: HashMap<i64, i64> = HashMap::new();
         for row in rows {
             let (number, due_at, now) = (row.id, row.due_at, row.read_at);
-            let before = row.before_it.as_deref().and_then(Before::parse);
-            let in_its_way = before.filter(|before| !before.is_finished && !taken.contains(&before.number));
+            let predecessor = row.predecessor.as_deref().and_then(Predecessor::parse);
+            let blocking = predecessor.filter(|item| !item.is_finished && !taken.contains(&item.number));
             let age = now.saturating_sub(row.created_at).try_into().unwrap_or_default();
             let mut item = Item {
                 number,
@@ -234,65 +235,66 @@ impl Queue {
                 lease: row.lease,
                 key_hash: row.key_hash,
             };
-            if let Some(before) = in_its_way {
-                let with_it = put_off.get(&before.number).copied();
-                match with_it.or_else(|| before.look_again(due_at, now, self.config.lease)) {
-                    None => sorted.behind += 1,
+            if let Some(blocking) = blocking {
+                let with_it = deferred.get(&blocking.number).copied();
+                match with_it.or_else(|| blocking.recheck_at(due_at, now, self.config.lease)) {
+                    None => plan.waiting += 1,
                     Some(time) => {
-                        put_off.insert(number, time);
-                        sorted.put_off.entry(time).or_default().push(number);
+                        deferred.insert(number, time);
+                        plan.defer.entry(time).or_default().push(number);
                     }
                 }
             } else if item.attempts >= self.config.max_attempts {
-                sorted.give_up.push(item);
+                plan.fail.push(item);
             } else {
                 item.attempts += 1;
                 item.lease += 1;
                 taken.insert(number);
-                sorted.take.push(item);
+                plan.take.push(item);
             }
         }
-        sorted
+        plan
     }
 }
 
+/// What one claim does with the due items.
 #[derive(Default)]
-struct Sorted {
+struct ClaimPlan {
     take: Vec<Item>,
-    /// By the time when they are looked at again.
-    put_off: BTreeMap<i64, Vec<i64>>,
-    give_up: Vec<Item>,
-    /// How many stay where they are, since their turn comes in a moment.
-    behind: usize,
+    /// By the time of the recheck.
+    defer: BTreeMap<i64, Vec<i64>>,
+    fail: Vec<Item>,
+    /// How many stay where they are, because their predecessor is about to finish.
+    waiting: usize,
 }
 
-impl Before {
+impl Predecessor {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':').map(|part| part.parse::<i64>().ok());
         let mut next = || parts.next().flatten();
-        let (number, state, is_held, due_at) = (next()?, next()?, next()?, next()?);
+        let (number, state, is_claimed, due_at) = (next()?, next()?, next()?, next()?);
         let state = i32::try_from(state).ok()?;
         let is_finished = is_finished(state);
-        Some(Self { number, state: State::of(state, is_held != 0), is_finished, due_at })
+        Some(Self { number, state: State::from_columns(state, is_claimed != 0), is_finished, due_at })
     }
 
-    /// When to look again at the item behind this one, which is due at a time; none if its turn comes in a moment. To be put off
-    /// costs a write, and keeps whoever is at work on its key from going on with it.
-    fn look_again(&self, due_at: i64, now: i64, lease: Duration) -> Option<i64> {
+    /// Returns when to recheck the item behind this one, which is due at `due_at`. Returns none if this one is about to finish:
+    /// deferring costs a write, and keeps the worker of the key from continuing with the next item.
+    fn recheck_at(&self, due_at: i64, now: i64, lease: Duration) -> Option<i64> {
         match self.state {
-            State::Failed => Some(now + millis(BEHIND_FAILED)),
-            // Behind it in the line, or those who wait for it would hide it. Not for ever: an operator may change that.
-            State::Pending if self.due_at > due_at => Some(self.due_at.min(now + millis(BEHIND_FAILED))),
-            // Else many items of one key, at the front of the line, would hide all others until the lease ends.
-            State::InFlight if now - (self.due_at - millis(lease)) > millis(SILENT.min(lease / 4)) => {
-                Some(now + millis(BEHIND_SILENT))
+            State::Failed => Some(now + millis(RECHECK_BLOCKED)),
+            // Defer it to this one's turn, or the waiting items would hide this one. At most a minute: an operator may change that.
+            State::Pending if self.due_at > due_at => Some(self.due_at.min(now + millis(RECHECK_BLOCKED))),
+            // Otherwise many items of one key, at the front of the line, would hide all others until the lease ends.
+            State::InFlight if now - (self.due_at - millis(lease)) > millis(SILENT_AFTER.min(lease / 4)) => {
+                Some(now + millis(RECHECK_SILENT))
             }
             _ => None,
         }
     }
 }
 
-/// A time from now on, as the store reckons it.
+/// Converts a wait to the store's milliseconds, at most [`MAX_WAIT`].
 pub(crate) fn millis(duration: Duration) -> i64 {
-    duration.min(LONGEST).as_millis().try_into().unwrap_or(i64::MAX)
+    duration.min(MAX_WAIT).as_millis().try_into().unwrap_or(i64::MAX)
 }

@@ -8,24 +8,24 @@ use base::Backoff;
 /// Settings of a queue and its workers.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How many batches a process works on at once.
+    /// How many batches a process handles concurrently.
     pub workers: u32,
-    /// How many items are claimed at once.
+    /// How many items one claim takes at most.
     pub batch: u32,
-    /// How often to look for items that another process has pushed, or whose time has come.
+    /// How often to query for items that another process has pushed, or that have become due.
     pub poll: Duration,
-    /// How long a claim lasts unless it is renewed, which it is every third of this.
+    /// How long a claim lasts unless it is renewed. A worker renews it after every third of this time.
     pub lease: Duration,
-    /// After how many attempts an item has failed for good.
+    /// After how many attempts an item is marked as failed.
     pub max_attempts: u32,
-    /// The wait between attempts.
+    /// The backoff between attempts.
     pub retry: Backoff,
-    /// How long an item is kept after it was done.
+    /// How long a finished item is kept.
     pub retention: Duration,
 }
 
 impl Config {
-    /// How many items a claim has at most.
+    /// Returns the largest number of items in a claim.
     pub(crate) fn max_claimed(&self) -> usize {
         self.batch.try_into().unwrap_or(usize::MAX)
     }

@@ -1,4 +1,4 @@
-//! What an item that has failed for good entails, in the transaction that says so.
+//! The hook for items that failed for good, in the transaction that marks them.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use db::{Error, Tx};
 use tokio::time::Instant;
 
 use crate::item::uuid;
-use crate::statement::{Names, bind_names};
-use crate::{Item, Queue};
+use crate::statement::{ItemRefs, bind_refs};
+use crate::{Item, WorkQueue};
 
-/// An item that is marked as failed, and why. Its payload is the one that is stored.
+/// An item that is being marked as failed, with its stored payload, and the cause.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedItem<'a> {
     pub item: &'a Item,
     pub cause: &'a str,
 }
 
-/// Writes what the failure of items entails: see [`Queue::on_failed`].
-pub trait OnFailed: Debug + Send + Sync {
-    /// Adds to the transaction that marks this item as failed, by [`Tx::insert_at_commit`] and the like. It is asked for exactly
-    /// those that are changed by it, and once more in another one if this is not committed.
-    fn failed(&self, tx: &mut Tx, failed: FailedItem<'_>);
+/// Records the consequences of failed items. See [`WorkQueue::with_failure_hook`].
+pub trait FailureHook: Debug + Send + Sync {
+    /// Adds writes to the transaction that marks this item as failed, for example by [`Tx::insert_at_commit`]. Called once per changed
+    /// item, and again in the next transaction if this one does not commit.
+    fn record_failure(&self, tx: &mut Tx, failed: FailedItem<'_>);
 
-    /// Notes that the transaction was committed, once for each item: to log it, for example.
+    /// Runs once per item after the transaction has committed, for example to log the failure.
     fn committed(&self, _failed: FailedItem<'_>) {}
 }
 
@@ -41,17 +41,17 @@ db::row! {
     }
 }
 
-impl Queue {
-    /// Reads and locks those of the items that are still ours, before they are marked as failed or split.
-    pub(crate) async fn lock_ours(
+impl WorkQueue {
+    /// Reads and locks those items that still have this lease number, before they are marked as failed or split.
+    pub(crate) async fn lock_current(
         &self,
         tx: &mut Tx,
-        names: Names<'_>,
+        refs: ItemRefs<'_>,
         lease: i64,
     ) -> Result<Vec<Item>, Error> {
-        let (text, padding) = self.finish.of(names).ours.of(names.len());
+        let (text, padding) = self.finish.transitions(refs).lock_current.for_length(refs.len());
         let rows: Vec<FailedRow> = db::on!(tx, connection => {
-            bind_names!(sqlx::query_as(text).bind(lease), names, padding).fetch_all(connection).await?
+            bind_refs!(sqlx::query_as(text).bind(lease), refs, padding).fetch_all(connection).await?
         });
         let item = |row: FailedRow| Item {
             number: row.id,
@@ -69,19 +69,24 @@ impl Queue {
         Ok(rows.into_iter().map(item).collect())
     }
 
-    /// Calls [`OnFailed::committed`] for each of these items.
-    pub(crate) fn note_committed(&self, items: &[Item], cause: &str) {
-        let Some(hook) = &self.on_failed else { return };
+    /// Calls [`FailureHook::committed`] for each of these items.
+    pub(crate) fn failures_committed(&self, items: &[Item], cause: &str) {
+        let Some(hook) = &self.failure_hook else { return };
         items.iter().for_each(|item| hook.committed(FailedItem { item, cause }));
     }
 
-    /// Has written what the failure of these items entails, one after the other: they are rare, may be large, and a server takes
-    /// messages up to some size only.
-    pub(crate) async fn tell_failed(&self, tx: &mut Tx, items: &[Item], cause: &str) -> Result<(), Error> {
-        let Some(hook) = &self.on_failed else { return Ok(()) };
+    /// Calls [`FailureHook::record_failure`] for each of these items and writes after each. Failures are rare and may be large, and the
+    /// server limits the size of a message.
+    pub(crate) async fn record_failures(
+        &self,
+        tx: &mut Tx,
+        items: &[Item],
+        cause: &str,
+    ) -> Result<(), Error> {
+        let Some(hook) = &self.failure_hook else { return Ok(()) };
         for item in items {
-            hook.failed(tx, FailedItem { item, cause });
-            tx.write().await?;
+            hook.record_failure(tx, FailedItem { item, cause });
+            tx.flush().await?;
         }
         Ok(())
     }

@@ -7,35 +7,35 @@ use base::id::Uuid;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-/// An item that is to be pushed.
+/// An item to push.
 #[derive(Clone, Debug)]
-pub struct New<'a> {
-    /// A name of its own that the item keeps for ever. The same one cannot be pushed twice.
+pub struct NewItem<'a> {
+    /// The permanent, unique id of the item. Pushing the same id twice violates a constraint.
     pub id: Uuid,
-    /// Whose it is: a database in several pieces keeps it beside their other rows.
+    /// The user the item belongs to. A sharded database stores the item with the other rows of this user.
     pub user: Uuid,
-    /// Items of the same key are done in the order in which they were pushed, unless the queue is without order. At most 600
+    /// Items with the same key are handled in the order of their pushes, unless the queue is unordered. At most 600
     /// characters.
     pub key: &'a str,
     pub payload: &'a [u8],
 }
 
-/// An item that is claimed.
+/// A claimed item.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Its number in the queue; not known of one that was claimed with its push.
+    /// Its number in the queue. 0 if it was claimed at its push, because the store assigns the number later.
     pub number: i64,
     pub id: Uuid,
     pub user: Uuid,
     pub key: String,
     pub payload: Vec<u8>,
-    /// How often it has been claimed, this time included.
+    /// How often it has been claimed, including this claim.
     pub attempts: u32,
     pub created: Timestamp,
-    /// How old it was when it was claimed, by the store's clock.
+    /// Its age at the time of the claim, by the store's clock.
     pub(crate) age: Duration,
     pub(crate) claimed: Instant,
-    /// Raised by every claim: whoever has another number has lost the item.
+    /// The fencing number, raised by every claim. A worker with an older number has lost the item.
     pub(crate) lease: i64,
     pub(crate) key_hash: i64,
 }
@@ -43,65 +43,65 @@ pub struct Item {
 impl Item {
     pub(crate) const NO_NUMBER: i64 = 0;
 
-    /// Whether it may have been done so long ago: by somebody who claimed it before us, or since we have it.
-    pub fn may_have_been_done(&self, ago: Duration) -> bool {
+    /// Returns whether an attempt at this item may have run at least `ago` in the past: by an earlier holder, or by this one.
+    pub fn attempt_may_be_older_than(&self, ago: Duration) -> bool {
         let held = self.claimed.elapsed();
         self.age.saturating_add(held) >= ago && (self.lease > 1 || held >= ago)
     }
 }
 
-/// What became of an item.
+/// The outcome of one attempt at an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ItemOutcome {
     Done,
-    /// It failed, and may succeed later.
-    Again(String),
-    /// As [`Again`](Self::Again), and not before this time has passed: whoever it is for asks for that.
-    AgainAfter {
+    /// The attempt failed and may succeed later.
+    Retry(String),
+    /// As [`Retry`](Self::Retry), but not before `after` has passed, because the destination asked for that.
+    RetryAfter {
         after: Duration,
         cause: String,
     },
-    /// It can never succeed.
+    /// The item can never succeed.
     Failed(String),
-    /// It was not its fault that nothing was done: the attempt does not count.
-    NotTried(String),
-    /// As [`NotTried`](Self::NotTried), and it is known for how long there is no use in trying.
-    Later {
+    /// The item could not be attempted for a reason outside of it, such as an outage. The attempt does not count.
+    NotAttempted(String),
+    /// As [`NotAttempted`](Self::NotAttempted), and an attempt is pointless before `after` has passed.
+    Postponed {
         after: Duration,
         cause: String,
     },
-    /// It is replaced by these items, in one transaction. Those that are in the queue already stay as they are.
-    Split(Vec<Part>),
+    /// The item is replaced by these items in one transaction. Items whose id is already in the queue stay unchanged.
+    Split(Vec<SplitItem>),
 }
 
-/// An item that takes the place of another one. It keeps that item's user, and counts as claimed when that item was: a worker may
-/// have done it before.
+/// An item that takes the place of a larger one. It inherits that item's user, lease number and age, because an earlier attempt at
+/// the larger item may have handled it already.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Part {
+pub struct SplitItem {
     pub id: Uuid,
     pub key: String,
     pub payload: Vec<u8>,
-    /// Whether this part of the work is done. It is kept as a done item, and no worker gets it.
+    /// Whether this part of the work is done. It is then stored as a done item, and no worker claims it.
     pub is_done: bool,
 }
 
-/// The state of an item as an operator sees it.
+/// The state of an item, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Waits for a worker, or for its next attempt.
+    /// Waiting for a worker, or for the next attempt.
     Pending,
-    /// A worker has it.
+    /// Claimed by a worker.
     InFlight,
     Done,
-    /// Attempts are used up, or it can never succeed. Where there is an order, its key waits.
+    /// Out of attempts, or cannot succeed. In an ordered queue it blocks its key.
     Failed,
-    /// Given up by an operator.
+    /// Skipped by an operator.
     Skipped,
-    /// Stopped by an operator, until they resume it.
+    /// Stopped by an operator until it is resumed.
     Held,
 }
 
-/// The values of the column `state`. An item that is open is pending or in flight.
+/// The values of the column `state`. An open item is pending or in flight.
 pub(crate) const OPEN: i32 = 0;
 pub(crate) const DONE: i32 = 1;
 pub(crate) const FAILED: i32 = 2;
@@ -109,7 +109,7 @@ pub(crate) const SKIPPED: i32 = 3;
 pub(crate) const HELD: i32 = 4;
 
 impl State {
-    /// The state in a word, for operators. A queue whose users know a state by another word says so itself.
+    /// Returns the word that operators see. A service with other words for its states maps them itself.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pending => "PENDING",
@@ -121,8 +121,8 @@ impl State {
         }
     }
 
-    pub(crate) const fn of(state: i32, is_held: bool) -> Self {
-        match (state, is_held) {
+    pub(crate) const fn from_columns(state: i32, is_claimed: bool) -> Self {
+        match (state, is_claimed) {
             (OPEN, false) => Self::Pending,
             (OPEN, true) => Self::InFlight,
             (DONE, _) => Self::Done,
@@ -133,14 +133,14 @@ impl State {
     }
 }
 
-/// What stands for a key in the index. Keys that share one are kept in order with each other, which harms nobody.
+/// Returns the hash that the index stores for a key. Keys with the same hash are ordered together, which does no harm.
 pub(crate) fn key_hash(key: &str) -> i64 {
     let digest: [u8; 32] = Sha256::digest(key).into();
     let [a, b, c, d, e, f, g, h, ..] = digest;
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// A name as it is stored.
+/// Reads an id from its column.
 pub(crate) fn uuid(bytes: &[u8]) -> Uuid {
     Uuid::from_slice(bytes).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The metrics of queues. The queue is a label.
+//! The metrics of queues, labelled by queue.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,14 +11,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::Finished;
+use crate::OutcomeCounts;
 
 /// The metrics of all queues of a process.
 #[derive(Clone, Debug)]
 struct Families {
     claimed: Family<QueueLabels, Counter>,
     finished: Family<OutcomeLabels, Counter>,
-    put_off: Family<QueueLabels, Counter>,
+    deferred: Family<QueueLabels, Counter>,
     removed: Family<QueueLabels, Counter>,
     claim_time: Family<QueueLabels, Histogram>,
     open: Family<QueueLabels, Gauge>,
@@ -26,7 +26,7 @@ struct Families {
     oldest: Family<QueueLabels, Gauge<f64, AtomicU64>>,
 }
 
-/// The metrics of one queue. Clones are the same.
+/// The metrics of one queue. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     families: Arc<Families>,
@@ -45,42 +45,54 @@ struct OutcomeLabels {
 }
 
 impl Metrics {
-    /// Declares the metrics and returns those of one queue; [`of`](Self::of) has the others.
+    /// Registers the metrics of all queues and returns those of one. [`for_queue`](Self::for_queue) returns the others.
     pub fn new(registry: &mut Registry, queue: &'static str) -> Self {
         // 0.2 ms to 6.5 s.
         let times = || Histogram::new(exponential_buckets(0.000_2, 2.0, 16));
         let families = Families {
             claimed: Family::default(),
             finished: Family::default(),
-            put_off: Family::default(),
+            deferred: Family::default(),
             removed: Family::default(),
             claim_time: Family::new_with_constructor(times),
             open: Family::default(),
             failed: Family::default(),
             oldest: Family::default(),
         };
-        registry.register("work_claimed", "Items that were claimed", families.claimed.clone());
+        registry.register("playhouse_work_claimed", "Items that were claimed", families.claimed.clone());
         registry.register(
-            "work_finished",
-            "Items by what became of them: done, again, failed, not_tried, later, stale (the lease had ended)",
+            "playhouse_work_finished",
+            "Items by outcome: done, retry, failed, not_attempted, postponed, stale (the lease had expired)",
             families.finished.clone(),
         );
         registry.register(
-            "work_put_off",
-            "Items that were due and had to wait for another of their key",
-            families.put_off.clone(),
+            "playhouse_work_put_off",
+            "Due items that were deferred because an earlier item of their key was unfinished",
+            families.deferred.clone(),
         );
-        registry.register("work_removed", "Finished items that were removed", families.removed.clone());
+        registry.register(
+            "playhouse_work_removed",
+            "Finished items that were removed",
+            families.removed.clone(),
+        );
         registry.register_with_unit(
-            "work_claim_duration",
+            "playhouse_work_claim_duration",
             "Time to claim a batch",
             Unit::Seconds,
             families.claim_time.clone(),
         );
-        registry.register("work_open", "Items that are pending or in flight", families.open.clone());
-        registry.register("work_failed", "Items that wait for an operator", families.failed.clone());
+        registry.register(
+            "playhouse_work_open",
+            "Items that are pending or in flight",
+            families.open.clone(),
+        );
+        registry.register(
+            "playhouse_work_failed",
+            "Items that wait for an operator",
+            families.failed.clone(),
+        );
         registry.register_with_unit(
-            "work_oldest_age",
+            "playhouse_work_oldest_age",
             "How long the first item in line has been due",
             Unit::Seconds,
             families.oldest.clone(),
@@ -88,8 +100,8 @@ impl Metrics {
         Self { families: Arc::new(families), queue }
     }
 
-    /// Those of another queue.
-    pub fn of(&self, queue: &'static str) -> Self {
+    /// Returns the metrics of another queue.
+    pub fn for_queue(&self, queue: &'static str) -> Self {
         Self { families: self.families.clone(), queue }
     }
 
@@ -102,14 +114,14 @@ impl Metrics {
         self.families.claim_time.get_or_create(&self.labels()).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn finished(&self, finished: &Finished) {
-        let Finished { done, again, failed, not_tried, later, stale } = *finished;
+    pub(crate) fn finished(&self, finished: &OutcomeCounts) {
+        let OutcomeCounts { done, retry, failed, not_attempted, postponed, stale } = *finished;
         let all = [
             ("done", done),
-            ("again", again),
+            ("retry", retry),
             ("failed", failed),
-            ("not_tried", not_tried),
-            ("later", later),
+            ("not_attempted", not_attempted),
+            ("postponed", postponed),
             ("stale", stale),
         ];
         for (outcome, count) in all.into_iter().filter(|(_, count)| *count > 0) {
@@ -118,14 +130,14 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn put_off(&self, items: usize) {
+    pub(crate) fn deferred(&self, items: usize) {
         if items > 0 {
-            self.families.put_off.get_or_create(&self.labels()).inc_by(items as u64);
+            self.families.deferred.get_or_create(&self.labels()).inc_by(items as u64);
         }
     }
 
-    pub(crate) fn gave_up(&self, items: usize) {
-        self.finished(&Finished { failed: items, ..Finished::default() });
+    pub(crate) fn out_of_attempts(&self, items: usize) {
+        self.finished(&OutcomeCounts { failed: items, ..OutcomeCounts::default() });
     }
 
     pub(crate) fn removed(&self, items: usize) {
@@ -138,7 +150,7 @@ impl Metrics {
         self.families.oldest.get_or_create(&self.labels()).set(oldest.as_secs_f64());
     }
 
-    /// How often outcomes came too late.
+    /// Returns how many outcomes were ignored because the lease had expired.
     pub fn stale(&self) -> u64 {
         let labels = OutcomeLabels { queue: self.queue, outcome: "stale" };
         self.families.finished.get_or_create(&labels).get()

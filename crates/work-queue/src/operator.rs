@@ -1,4 +1,4 @@
-//! What an operator can see, and have done again.
+//! Queries for operators, and reopening of done items.
 
 use std::sync::Arc;
 
@@ -8,36 +8,36 @@ use db::{Error, ListStatement, bind_list};
 use sqlx::AssertSqlSafe;
 
 use crate::item::{DONE, FAILED, HELD, OPEN, SKIPPED, key_hash, uuid};
-use crate::statement::Text;
-use crate::{Queue, State};
+use crate::statement::StatementBuilder;
+use crate::{State, WorkQueue};
 
-/// How many items are sent again by one statement.
-const AGAIN_AT_ONCE: usize = 500;
+/// How many items one statement reopens.
+const REOPENED_AT_ONCE: usize = 500;
 
-/// An item as an operator sees it.
+/// An item, as operators see it.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ItemView {
     pub number: i64,
     pub id: Uuid,
     pub user: Uuid,
     pub key: String,
     pub state: State,
     pub created: Timestamp,
-    /// Pending: when it may be claimed. In flight: when the lease ends. Else: since when it is what it is.
+    /// Pending: when it may be claimed. In flight: when the lease ends. Otherwise: when it entered its state.
     pub due: Timestamp,
     pub attempts: u32,
     pub lease: i64,
     pub holder: Option<Uuid>,
-    /// Why it was not done at the last attempt.
+    /// Why the last attempt was not successful.
     pub cause: Option<String>,
     pub payload: Vec<u8>,
 }
 
-/// A key whose first open item has failed, so that the rest waits.
+/// A key whose first unfinished item has failed, so that the others wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockedKey {
     pub key: String,
-    /// The number of the item that has failed, its name, and why it has.
+    /// The number of the failed item.
     pub number: i64,
     pub id: Uuid,
     pub cause: Option<String>,
@@ -46,18 +46,18 @@ pub struct BlockedKey {
     pub waiting: u64,
 }
 
-/// What waits for a key that was put off after a failure.
+/// A key whose pending items wait after a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resting {
-    /// When the first of those that failed is tried again.
+pub struct KeyBackoff {
+    /// When the first of the failed items is retried.
     pub until: Timestamp,
     /// How many items wait.
     pub waiting: u64,
-    /// Why one was tried in vain.
+    /// The cause of one of the failed attempts.
     pub cause: Option<String>,
 }
 
-/// Which items to list.
+/// Selects items to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
     All,
@@ -68,24 +68,38 @@ pub enum Filter {
     Held,
 }
 
+impl Filter {
+    /// Returns the value of the column `state`. None for all states.
+    pub(crate) const fn state(self) -> Option<i32> {
+        match self {
+            Self::All => None,
+            Self::Open => Some(OPEN),
+            Self::Done => Some(DONE),
+            Self::Failed => Some(FAILED),
+            Self::Skipped => Some(SKIPPED),
+            Self::Held => Some(HELD),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
-pub(crate) struct OperatorTexts {
+pub(crate) struct OperatorStatements {
     all: Arc<str>,
     of_state: Arc<str>,
     by_item_id: Arc<str>,
     by_number: Arc<str>,
     blocked: Arc<str>,
-    resting: Arc<str>,
+    key_backoff: Arc<str>,
     keys_done_since: Arc<str>,
-    take_back: ListStatement,
+    release: ListStatement,
     done_of_keys: ListStatement,
-    again: ListStatement,
+    reopen: ListStatement,
     done_after: Arc<str>,
     done_before: Arc<str>,
 }
 
 db::row! {
-    struct EntryRow {
+    pub(crate) struct ItemRow {
         id: i64,
         item_id: Vec<u8>,
         user_id: Vec<u8>,
@@ -112,8 +126,8 @@ db::row! {
     }
 }
 
-impl OperatorTexts {
-    pub(crate) fn new(text: &Text) -> Self {
+impl OperatorStatements {
+    pub(crate) fn new(text: &StatementBuilder) -> Self {
         const COLUMNS: &str = "SELECT id, item_id, user_id, item_key, state, due_at, attempts, lease, holder, created_at, cause, payload";
         let select = |rest: &str| text.fixed(&format!("{COLUMNS} FROM {{table}} {rest}"));
         Self {
@@ -126,7 +140,7 @@ impl OperatorTexts {
                  (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) AS waiting \
                  FROM {{table}} f WHERE f.state = {FAILED} ORDER BY f.due_at, f.id LIMIT ?"
             )),
-            resting: text.fixed(&format!(
+            key_backoff: text.fixed(&format!(
                 "SELECT MIN(CASE WHEN cause IS NOT NULL AND due_at > {{now}} THEN due_at END), COUNT(*), MAX(CASE WHEN attempts > 0 THEN cause END) \
                  FROM {{table}} {{by_key}} WHERE key_hash = ? AND item_key = ? AND state = {OPEN} AND holder IS NULL"
             )),
@@ -134,30 +148,30 @@ impl OperatorTexts {
                 "SELECT DISTINCT key_hash FROM (SELECT key_hash FROM {{table}} {{by_state}} \
                  WHERE state = {DONE} AND due_at >= ? AND due_at <= ? ORDER BY due_at, id LIMIT ?) AS some"
             )),
-            // Changes claimed items only, and locks all open ones: no worker claims one before the items ahead of it are open again.
-            // MySQL assigns from left to right, so `holder` comes last.
-            take_back: text.list(
+            // Changes only claimed items but locks all open ones, so that no worker claims one before the items ahead of it are
+            // reopened. MySQL assigns from left to right, so `holder` comes last.
+            release: text.list(
                 &format!(
                     "UPDATE {{table}} {{by_key}} SET due_at = CASE WHEN holder IS NULL THEN due_at ELSE created_at END, \
                      attempts = CASE WHEN holder IS NULL THEN attempts ELSE 0 END, lease = lease + (holder IS NOT NULL), \
                      holder = NULL WHERE state = {OPEN} AND key_hash IN ({{list}})"
                 ),
-                AGAIN_AT_ONCE,
+                REOPENED_AT_ONCE,
             ),
-            // Also what was done since the command began: otherwise the items before it would be done after it.
+            // Includes items that were done since the command began. Otherwise the items before them would be handled after them.
             done_of_keys: text.list(
                 &format!(
                     "SELECT id FROM {{table}} {{by_key}} WHERE state = {DONE} AND due_at >= ? \
                      AND key_hash IN ({{list}}) ORDER BY key_hash, id"
                 ),
-                AGAIN_AT_ONCE,
+                REOPENED_AT_ONCE,
             ),
-            again: text.list(
+            reopen: text.list(
                 &format!(
                     "UPDATE {{table}} SET state = {OPEN}, due_at = created_at, attempts = 0, holder = NULL, lease = lease + 1 \
                      WHERE state = {DONE} AND id IN ({{list}})"
                 ),
-                AGAIN_AT_ONCE,
+                REOPENED_AT_ONCE,
             ),
             done_after: select(&format!("WHERE id > ? AND state = {DONE} AND due_at >= ? ORDER BY id LIMIT ?")),
             done_before: select(&format!(
@@ -168,61 +182,54 @@ impl OperatorTexts {
     }
 }
 
-impl Queue {
-    /// Items, the newest first, or (those of one state) the longest in it first.
-    pub async fn list(&self, filter: Filter, limit: u32) -> Result<Vec<Entry>, Error> {
-        let state = match filter {
-            Filter::All => None,
-            Filter::Open => Some(OPEN),
-            Filter::Done => Some(DONE),
-            Filter::Failed => Some(FAILED),
-            Filter::Skipped => Some(SKIPPED),
-            Filter::Held => Some(HELD),
-        };
+impl WorkQueue {
+    /// Lists items, newest first. With a state, lists those first that have been in it the longest.
+    pub async fn list(&self, filter: Filter, limit: u32) -> Result<Vec<ItemView>, Error> {
+        let state = filter.state();
         let text = if state.is_some() { &self.operator.of_state } else { &self.operator.all };
         let text = AssertSqlSafe(text.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<EntryRow> = db::on!(connection, raw => {
+            let rows: Vec<ItemRow> = db::on!(connection, raw => {
                 let mut query = sqlx::query_as(text);
                 if let Some(state) = state {
                     query = query.bind(state);
                 }
                 query.bind(i64::MAX).bind(i64::from(limit)).fetch_all(raw).await?
             });
-            Ok(rows.into_iter().map(entry).collect())
+            Ok(rows.into_iter().map(item_view).collect())
         };
         self.db.bounded(reading).await
     }
 
-    /// The item of this name.
-    pub async fn find(&self, id: Uuid) -> Result<Option<Entry>, Error> {
+    /// Returns the item with this id.
+    pub async fn find(&self, id: Uuid) -> Result<Option<ItemView>, Error> {
         let text = AssertSqlSafe(self.operator.by_item_id.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let row: Option<EntryRow> = db::on!(connection, raw => {
+            let row: Option<ItemRow> = db::on!(connection, raw => {
                 sqlx::query_as(text).bind(&id.as_bytes()[..]).fetch_optional(raw).await?
             });
-            Ok(row.map(entry))
+            Ok(row.map(item_view))
         };
         self.db.bounded(reading).await
     }
 
-    /// The item with this number.
-    pub async fn find_number(&self, number: i64) -> Result<Option<Entry>, Error> {
+    /// Returns the item with this number.
+    pub async fn find_by_number(&self, number: i64) -> Result<Option<ItemView>, Error> {
         let text = AssertSqlSafe(self.operator.by_number.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let row: Option<EntryRow> =
+            let row: Option<ItemRow> =
                 db::on!(connection, raw => sqlx::query_as(text).bind(number).fetch_optional(raw).await?);
-            Ok(row.map(entry))
+            Ok(row.map(item_view))
         };
         self.db.bounded(reading).await
     }
 
-    /// Finds out whether the items of a key wait because one of them was not done at its last attempt.
-    pub async fn resting(&self, key: &str) -> Result<Option<Resting>, Error> {
-        let text = AssertSqlSafe(self.operator.resting.clone());
+    /// Returns the backoff of a key, or none if no item of it waits after an unsuccessful attempt.
+    pub async fn key_backoff(&self, key: &str) -> Result<Option<KeyBackoff>, Error> {
+        let text = AssertSqlSafe(self.operator.key_backoff.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
             let found: (Option<i64>, i64, Option<String>) = db::on!(connection, raw => {
@@ -231,12 +238,15 @@ impl Queue {
             Ok::<_, Error>(found)
         };
         let (until, waiting, cause) = self.db.bounded(reading).await?;
-        let resting =
-            |until| Resting { until: Timestamp::from_millis(until), waiting: waiting.unsigned_abs(), cause };
-        Ok(until.map(resting))
+        let backoff = |until| KeyBackoff {
+            until: Timestamp::from_millis(until),
+            waiting: waiting.unsigned_abs(),
+            cause,
+        };
+        Ok(until.map(backoff))
     }
 
-    /// Keys whose first item has failed, the longest blocked first; none in a queue without order.
+    /// Lists keys whose first unfinished item has failed, longest blocked first. Empty for an unordered queue.
     pub async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, Error> {
         if !self.is_ordered {
             return Ok(Vec::new());
@@ -261,48 +271,48 @@ impl Queue {
         Ok(rows.into_iter().map(blocked).collect())
     }
 
-    /// Reopens everything that was done at this time or later, so that it is done again. Returns how many items that are.
+    /// Reopens all items that were done at this time or later, so that they are handled again. Returns how many items that are.
     ///
-    /// Stopped in the middle it has reopened some keys, each as a whole: called again, it goes on with the others.
-    pub async fn again_since(&self, since: Timestamp) -> Result<u64, Error> {
+    /// Each key is reopened as a whole. If the call is interrupted, calling it again continues with the other keys.
+    pub async fn reopen_done_since(&self, since: Timestamp) -> Result<u64, Error> {
         let mut all = 0;
-        // Keys that workers have done again meanwhile are not reopened a second time.
+        // Keys that workers have finished again meanwhile are not reopened twice.
         let until = self.db.now().await?;
-        while let Some(sent) = self.again_some_keys(since, until).await? {
-            all += sent;
+        while let Some(reopened) = self.reopen_some_keys(since, until).await? {
+            all += reopened;
         }
         Ok(all)
     }
 
-    /// Reopens the next keys that have items done between `since` and `until`, each with all that was done since `since`. Returns
-    /// how many items that are, or none if there are no more keys. Workers lose the items of these keys that they have in flight: those
-    /// follow the reopened ones, and are done again.
+    /// Reopens the next keys that have items done between `since` and `until`. Each key is reopened with all its items done since
+    /// `since`. Returns how many items that are, or none if there are no more keys. Workers lose their items of these keys that are in
+    /// flight; those items follow the reopened ones and are handled again.
     ///
-    /// One transaction reopens a key, however many items it has. If some of its items were still done while others are open
-    /// again, an item behind the done ones would overtake those that are open.
-    pub async fn again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
-        // A worker that changes the same items at this moment may be the other side of a deadlock.
-        db::retrying(Error::is_conflict, || self.try_again_some_keys(since, until)).await
+    /// One transaction reopens a key, however many items it has. With a partly reopened key, an item behind the done ones would
+    /// overtake the reopened ones.
+    pub async fn reopen_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
+        // A worker that changes the same items at the same time can cause a deadlock.
+        db::retry_conflicts(Error::is_conflict, || self.try_reopen_some_keys(since, until)).await
     }
 
-    async fn try_again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
+    async fn try_reopen_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
         let (since, until) = (since.as_millis(), until.as_millis());
         let mut tx = self.db.begin().await?;
         let keys = async {
             let text = AssertSqlSafe(self.operator.keys_done_since.clone());
             let keys: Vec<(i64,)> = db::on!(tx, connection => {
-                let query = sqlx::query_as(text).bind(since).bind(until).bind(AGAIN_AT_ONCE as i64);
+                let query = sqlx::query_as(text).bind(since).bind(until).bind(REOPENED_AT_ONCE as i64);
                 query.fetch_all(connection).await?
             });
             let keys: Vec<i64> = keys.into_iter().map(|(key,)| key).collect();
             if self.is_ordered {
-                // Before the done ones are read: an item that a worker has just finished is among them.
-                let (text, padding) = self.operator.take_back.of(keys.len());
+                // Before reading the done items, so that they include an item that a worker has just finished.
+                let (text, padding) = self.operator.release.for_length(keys.len());
                 db::on!(tx, connection => {
                     bind_list!(sqlx::query(text), keys, padding).execute(connection).await?;
                 });
             }
-            let (text, padding) = self.operator.done_of_keys.of(keys.len());
+            let (text, padding) = self.operator.done_of_keys.for_length(keys.len());
             let numbers: Vec<(i64,)> = db::on!(tx, connection => {
                 bind_list!(sqlx::query_as(text).bind(since), keys, padding).fetch_all(connection).await?
             });
@@ -313,63 +323,68 @@ impl Queue {
             tx.rollback().await?;
             return Ok(None);
         }
-        let mut sent = 0;
-        for numbers in numbers.chunks(AGAIN_AT_ONCE) {
-            let (text, padding) = self.operator.again.of(numbers.len());
-            // Each statement has its own time: a key may have very many items.
-            let sending = async {
+        let mut reopened = 0;
+        for numbers in numbers.chunks(REOPENED_AT_ONCE) {
+            let (text, padding) = self.operator.reopen.for_length(numbers.len());
+            // Each statement has its own time limit: a key may have very many items.
+            let reopening = async {
                 Ok::<_, Error>(db::on!(tx, connection => {
                     bind_list!(sqlx::query(text), numbers, padding).execute(connection).await?.rows_affected()
                 }))
             };
-            sent += self.db.bounded(sending).await?;
+            reopened += self.db.bounded(reopening).await?;
         }
         tx.wake_after_commit(&self.pushed);
         self.db.bounded(tx.commit()).await?;
-        Ok(Some(sent))
+        Ok(Some(reopened))
     }
 
-    /// Items that were done at this time or later and come after a number, in their order.
-    pub async fn done_after(&self, number: i64, since: Timestamp, limit: u32) -> Result<Vec<Entry>, Error> {
+    /// Lists items that were done at this time or later and have a higher number, in the order of their numbers.
+    pub async fn done_after(
+        &self,
+        number: i64,
+        since: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<ItemView>, Error> {
         let text = AssertSqlSafe(self.operator.done_after.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<EntryRow> = db::on!(connection, raw => {
+            let rows: Vec<ItemRow> = db::on!(connection, raw => {
                 let query = sqlx::query_as(text).bind(number).bind(since.as_millis()).bind(i64::from(limit));
                 query.fetch_all(raw).await?
             });
-            Ok(rows.into_iter().map(entry).collect())
+            Ok(rows.into_iter().map(item_view).collect())
         };
         self.db.bounded(reading).await
     }
 
-    /// Items that were done before another one, the last first; from the last one on if none is named.
+    /// Lists done items, the last one first, starting before the given position or at the last one.
     pub async fn done_before(
         &self,
         before: Option<(Timestamp, i64)>,
         limit: u32,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<ItemView>, Error> {
         let (due, number) = before.map_or((i64::MAX, i64::MAX), |(due, number)| (due.as_millis(), number));
         let text = AssertSqlSafe(self.operator.done_before.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<EntryRow> = db::on!(connection, raw => {
+            let rows: Vec<ItemRow> = db::on!(connection, raw => {
                 let query = sqlx::query_as(text).bind(due).bind(due).bind(number).bind(i64::from(limit));
                 query.fetch_all(raw).await?
             });
-            Ok(rows.into_iter().map(entry).collect())
+            Ok(rows.into_iter().map(item_view).collect())
         };
         self.db.bounded(reading).await
     }
 }
 
-fn entry(row: EntryRow) -> Entry {
-    Entry {
+pub(crate) fn item_view(row: ItemRow) -> ItemView {
+    ItemView {
         number: row.id,
         id: uuid(&row.item_id),
         user: uuid(&row.user_id),
         key: row.item_key,
-        state: State::of(row.state, row.holder.is_some()),
+        state: State::from_columns(row.state, row.holder.is_some()),
         created: Timestamp::from_millis(row.created_at),
         due: Timestamp::from_millis(row.due_at),
         attempts: row.attempts.unsigned_abs(),

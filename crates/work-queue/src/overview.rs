@@ -1,4 +1,4 @@
-//! How a queue stands, for operators: what has failed, what is late, who holds what.
+//! The state of a queue for operators: failed items, delay, and leases by worker.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use db::Error;
 use sqlx::AssertSqlSafe;
 
 use crate::item::{FAILED, OPEN, uuid};
-use crate::statement::Text;
-use crate::{Entry, Filter, Queue};
+use crate::statement::StatementBuilder;
+use crate::{Filter, ItemView, WorkQueue};
 
 const FAILED_ITEMS: &str = "SELECT COUNT(*) FROM {table} {by_state} WHERE state = {FAILED}";
 const LEASES: &str = "SELECT holder, COUNT(*) AS items FROM {table} {by_state} \
     WHERE state = {OPEN} AND due_at > {now} AND holder IS NOT NULL GROUP BY holder";
-const TROUBLED: &str = "SELECT item_key, COUNT(*) AS items, MIN(due_at) AS due_at, MAX(cause) AS cause FROM {table} {by_state} \
+const RETRYING: &str = "SELECT item_key, COUNT(*) AS items, MIN(due_at) AS due_at, MAX(cause) AS cause FROM {table} {by_state} \
     WHERE state = {OPEN} AND cause IS NOT NULL GROUP BY item_key ORDER BY item_key LIMIT ?";
 
-/// How a queue stands.
+/// The state of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overview {
     pub failed: u64,
-    /// For how long the item that is due next has been due. None if nothing is due.
+    /// How long the next item has been due. None if no item is due.
     pub late: Option<Duration>,
-    /// How many items each worker has claimed and not finished.
+    /// How many items each worker has in flight.
     pub leases: Vec<(Uuid, u64)>,
 }
 
-/// The open items of a key that have failed at least once and are tried again.
+/// A key with open items whose last attempt was not successful.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TroubledKey {
+pub struct RetryingKey {
     pub key: String,
     pub items: u64,
-    /// When the next of them is tried.
+    /// When the next of them is due.
     pub next: Timestamp,
     pub cause: String,
 }
@@ -45,7 +45,7 @@ db::row! {
 }
 
 db::row! {
-    struct TroubledRow {
+    struct RetryingRow {
         item_key: String,
         items: i64,
         due_at: i64,
@@ -53,11 +53,12 @@ db::row! {
     }
 }
 
-impl Queue {
+impl WorkQueue {
+    /// Reads the state of the queue.
     pub async fn overview(&self) -> Result<Overview, Error> {
         let now = self.db.now().await?;
         let next = self.list(Filter::Open, 1).await?.pop();
-        let late = |item: Entry| {
+        let late = |item: ItemView| {
             let late = now.as_millis().saturating_sub(item.due.as_millis());
             u64::try_from(late).ok().filter(|late| *late > 0).map(Duration::from_millis)
         };
@@ -81,17 +82,17 @@ impl Queue {
         })
     }
 
-    /// The keys whose open items have failed at least once, in their order.
-    pub async fn troubled_keys(&self, limit: u32) -> Result<Vec<TroubledKey>, Error> {
-        let text = self.text(TROUBLED);
+    /// Returns the keys with open items whose last attempt was not successful, in alphabetical order.
+    pub async fn retrying_keys(&self, limit: u32) -> Result<Vec<RetryingKey>, Error> {
+        let text = self.text(RETRYING);
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<TroubledRow> = db::on!(connection, raw => {
+            let rows: Vec<RetryingRow> = db::on!(connection, raw => {
                 sqlx::query_as(AssertSqlSafe(text)).bind(i64::from(limit)).fetch_all(raw).await?
             });
             Ok::<_, Error>(rows)
         };
-        let key = |row: TroubledRow| TroubledKey {
+        let key = |row: RetryingRow| RetryingKey {
             key: row.item_key,
             items: row.items.unsigned_abs(),
             next: Timestamp::from_millis(row.due_at),
@@ -102,6 +103,6 @@ impl Queue {
 
     fn text(&self, text: &str) -> String {
         let text = text.replace("{FAILED}", &FAILED.to_string()).replace("{OPEN}", &OPEN.to_string());
-        Text::new(self.table, self.db.dialect()).fill(&text)
+        StatementBuilder::new(self.table, self.db.dialect()).fill(&text)
     }
 }

@@ -1,4 +1,4 @@
-//! A queue.
+//! The queue: pushing items, and its shared state.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,26 +10,26 @@ use db::{Db, Error, Tx, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::choose::ChooseTexts;
-use crate::claim::ClaimTexts;
-use crate::decide::DecideTexts;
-use crate::finish::FinishTexts;
-use crate::home::Home;
+use crate::bulk::BulkStatements;
+use crate::claim::ClaimStatements;
+use crate::decide::DecideStatements;
+use crate::finish::FinishStatements;
 use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
-use crate::keep::KeepTexts;
-use crate::operator::OperatorTexts;
-use crate::statement::Text;
-use crate::{Config, Item, Metrics, New, OnFailed, Part, Unordered};
+use crate::local::LocalWorker;
+use crate::operator::OperatorStatements;
+use crate::retention::RetentionStatements;
+use crate::statement::StatementBuilder;
+use crate::{Config, FailureHook, Item, Metrics, NewItem, SplitItem, Unordered};
 
-/// The lease number, and the attempts, of an item that its pusher has claimed.
-pub(crate) const BORN_CLAIMED: u32 = 1;
+/// The lease number, and the number of attempts, of an item that was claimed at its push.
+pub(crate) const CLAIMED_AT_PUSH: u32 = 1;
 
-/// A queue in a table of its own, which [`mysql_table!`](crate::mysql_table) and [`sqlite_table!`](crate::sqlite_table) describe.
-/// Clones are the same queue.
+/// A work queue in a table of its own, created by [`mysql_table!`](crate::mysql_table) and [`sqlite_table!`](crate::sqlite_table).
+/// Cheap to clone; clones share state.
 #[derive(Clone)]
-pub struct Queue(Arc<Inner>);
+pub struct WorkQueue(Arc<Inner>);
 
-/// What the clones of a queue share.
+/// The state that clones of a queue share.
 #[derive(Clone, Debug)]
 pub struct Inner {
     pub(crate) table: &'static str,
@@ -37,30 +37,30 @@ pub struct Inner {
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
     clock: Clock,
-    /// Whether the items of a key are done one after the other.
+    /// Whether the items of a key are handled one after the other.
     pub(crate) is_ordered: bool,
-    pub(crate) on_failed: Option<Arc<dyn OnFailed>>,
-    /// Something was pushed in this process.
+    pub(crate) failure_hook: Option<Arc<dyn FailureHook>>,
+    /// Notified when this process has pushed an item.
     pub(crate) pushed: Arc<Notify>,
-    pub(crate) home: Home,
+    pub(crate) local: LocalWorker,
     pub(crate) push: Arc<str>,
-    /// As `push`; rows whose id is there already are left out.
+    /// As `push`, but leaves out rows whose id exists.
     push_missing: Arc<str>,
-    /// The keys of a list of which something is unfinished.
+    /// Selects those keys of a list that have unfinished items.
     unfinished: Arc<str>,
-    pub(crate) claim: ClaimTexts,
-    pub(crate) finish: FinishTexts,
-    pub(crate) keep: KeepTexts,
-    pub(crate) operator: OperatorTexts,
-    pub(crate) decide: DecideTexts,
-    pub(crate) choose: ChooseTexts,
+    pub(crate) claim: ClaimStatements,
+    pub(crate) finish: FinishStatements,
+    pub(crate) retention: RetentionStatements,
+    pub(crate) operator: OperatorStatements,
+    pub(crate) decide: DecideStatements,
+    pub(crate) bulk: BulkStatements,
 }
 
-impl Queue {
-    /// Makes the queue in a table, which is also its name. The clock dates items that this process does without a claim; all else
-    /// is by the store's clock.
+impl WorkQueue {
+    /// Creates a queue on `table`, which is also its name. `clock` dates only items that were claimed at their push; everything else
+    /// uses the store's clock.
     pub fn new(table: &'static str, db: Db, config: Config, metrics: Metrics, clock: Clock) -> Self {
-        let text = Text::new(table, db.dialect());
+        let text = StatementBuilder::new(table, db.dialect());
         let max = config.max_claimed();
         let columns = "(item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, holder, created_at, payload)";
         Self(Arc::new(Inner {
@@ -70,50 +70,50 @@ impl Queue {
             unfinished: text.fixed(
                 "SELECT DISTINCT key_hash FROM {table} {by_key} WHERE key_hash IN ({list}) AND state IN (0, 2)",
             ),
-            claim: ClaimTexts::new(&text, max, true),
-            finish: FinishTexts::new(&text, max),
-            keep: KeepTexts::new(&text),
-            operator: OperatorTexts::new(&text),
-            decide: DecideTexts::new(&text),
-            choose: ChooseTexts::new(&text),
+            claim: ClaimStatements::new(&text, max, true),
+            finish: FinishStatements::new(&text, max),
+            retention: RetentionStatements::new(&text),
+            operator: OperatorStatements::new(&text),
+            decide: DecideStatements::new(&text),
+            bulk: BulkStatements::new(&text),
             db,
             config,
             metrics,
             clock,
             is_ordered: true,
-            on_failed: None,
+            failure_hook: None,
             pushed: Arc::default(),
-            home: Home::default(),
+            local: LocalWorker::default(),
         }))
     }
 
-    /// The queue without any order: its items are independent of each other, whatever their keys, and one that has failed holds
-    /// up nobody. The key is what groups them, a destination. Clones that were made before keep their order: to work on one
-    /// table with and without is a mistake.
+    /// Turns the queue into an unordered one. Its items are independent of each other, and a failed item blocks nothing. The key
+    /// only groups items, for example by destination.
+    ///
+    /// Existing clones stay ordered. Using one table both ordered and unordered is a mistake.
     #[must_use]
     pub fn unordered(mut self) -> Unordered {
         let inner = Arc::make_mut(&mut self.0);
-        let text = Text::new(inner.table, inner.db.dialect());
-        inner.claim = ClaimTexts::new(&text, inner.config.max_claimed(), false);
+        let text = StatementBuilder::new(inner.table, inner.db.dialect());
+        inner.claim = ClaimStatements::new(&text, inner.config.max_claimed(), false);
         inner.is_ordered = false;
         Unordered::new(self)
     }
 
-    /// The queue with something that is written whenever items fail for good, in the very transaction that marks them: because
-    /// their worker says so, because their attempts are used up, or because the last worker never said anything. Clones that
-    /// were made before do without it.
+    /// Adds a hook that runs in the transaction that marks an item as failed. An item fails when its handler says so, when its
+    /// attempts are used up, or when its last worker never reported an outcome. Existing clones do not get the hook.
     #[must_use]
-    pub fn on_failed(mut self, hook: Arc<dyn OnFailed>) -> Self {
-        Arc::make_mut(&mut self.0).on_failed = Some(hook);
+    pub fn with_failure_hook(mut self, hook: Arc<dyn FailureHook>) -> Self {
+        Arc::make_mut(&mut self.0).failure_hook = Some(hook);
         self
     }
 
-    /// Adds items to the caller's transaction. They are written by its commit, which wakes a worker of this process.
+    /// Adds items to the caller's transaction. Its commit writes them and wakes a worker of this process.
     ///
-    /// Whoever pushes items of the same key must exclude each other until then.
-    pub fn push(&self, tx: &mut Tx, items: &[New<'_>]) {
+    /// In an ordered queue, callers that push the same key must exclude each other until the commit.
+    pub fn push(&self, tx: &mut Tx, items: &[NewItem<'_>]) {
         if items.is_empty() {
-            // Nobody is woken for nothing.
+            // Do not wake a worker without work.
             return;
         }
         let rows = items.iter().map(|item| row(item, Value::Now, 0, Value::Null));
@@ -121,27 +121,27 @@ impl Queue {
         tx.wake_after_commit(&self.pushed);
     }
 
-    /// Adds items of whose keys nothing is unfinished, as the caller knows who excludes others that push the same keys: the next
-    /// in line. Where this process has a worker they are its own from the start, and it does them right after the commit, without
-    /// a claim; else they are pushed as any others.
+    /// Adds items whose keys have nothing unfinished, so that this process can handle them itself right after the commit, without a
+    /// claim. The caller must know that and must exclude other pushes of the same keys until the commit.
     ///
-    /// Several of one key, in their order, are pushed by one call.
-    pub fn push_next(&self, tx: &mut Tx, items: &[New<'_>]) {
+    /// If this process runs no worker, this is an ordinary [`push`](Self::push). Several items of one key must be passed in one
+    /// call, in their order.
+    pub fn push_local(&self, tx: &mut Tx, items: &[NewItem<'_>]) {
         if items.is_empty() {
             return;
         }
-        let Some((holder, hand_over)) = self.home.worker() else { return self.push(tx, items) };
+        let Some((holder, sender)) = self.local.sender() else { return self.push(tx, items) };
         let until = Value::After(self.config.lease);
-        let rows = items.iter().map(|item| row(item, until, BORN_CLAIMED, holder.as_uuid().into()));
+        let rows = items.iter().map(|item| row(item, until, CLAIMED_AT_PUSH, holder.as_uuid().into()));
         tx.insert_at_commit(&self.push, rows);
         let now = self.clock.now();
-        let items = items.iter().map(|item| born_claimed(item, now)).collect();
-        tx.after_commit(move || hand_over.give(items));
+        let items = items.iter().map(|item| claimed_at_push(item, now)).collect();
+        tx.after_commit(move || sender.send(items));
     }
 
-    /// Adds a part of an item, unless it is in the queue already, to the caller's transaction. It has the lease number and the age
-    /// of the item, by which [`Item::may_have_been_done`] tells that it was tried before.
-    pub(crate) fn push_part(&self, tx: &mut Tx, item: &Item, part: &Part) {
+    /// Adds a part of a split item to the caller's transaction, unless its id is in the queue already. The part inherits the lease
+    /// number and the age of the item, so [`Item::attempt_may_be_older_than`] knows that it may have been attempted before.
+    pub(crate) fn push_split_item(&self, tx: &mut Tx, item: &Item, part: &SplitItem) {
         let row = [
             (&part.id).into(),
             (&item.user).into(),
@@ -159,13 +159,13 @@ impl Queue {
         tx.wake_after_commit(&self.pushed);
     }
 
-    /// What stands for a key in statements.
-    pub fn key_number(key: &str) -> i64 {
+    /// Returns the hash by which statements refer to a key.
+    pub fn key_hash(key: &str) -> i64 {
         key_hash(key)
     }
 
-    /// Returns those of these [numbers of keys](Self::key_number) of which something is unfinished, in one query of the caller's
-    /// transaction. `keys` is not empty.
+    /// Returns those of these [key hashes](Self::key_hash) that have unfinished items, with one query in the caller's transaction.
+    /// `keys` must not be empty.
     pub async fn unfinished_in(&self, tx: &mut Tx, keys: &[i64]) -> Result<HashSet<i64>, Error> {
         let (text, padding) = db::list_text(&self.unfinished, keys.len());
         let unfinished: Vec<i64> = db::on!(tx, connection => {
@@ -187,13 +187,13 @@ impl Queue {
         &self.metrics
     }
 
-    /// What the table is called.
+    /// Returns the name of the table.
     pub fn name(&self) -> &'static str {
         self.table
     }
 }
 
-impl std::ops::Deref for Queue {
+impl std::ops::Deref for WorkQueue {
     type Target = Inner;
 
     fn deref(&self) -> &Inner {
@@ -201,15 +201,15 @@ impl std::ops::Deref for Queue {
     }
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for WorkQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("table", &self.table).finish_non_exhaustive()
+        f.debug_struct("WorkQueue").field("table", &self.table).finish_non_exhaustive()
     }
 }
 
-/// A row that is to be pushed, claimed so often before.
+/// Returns the row to insert for an item. `claims` is its initial lease number and number of attempts.
 pub(crate) fn row<'a>(
-    item: &'a New<'_>,
+    item: &'a NewItem<'_>,
     due_at: Value<'a>,
     claims: u32,
     holder: Value<'a>,
@@ -229,25 +229,25 @@ pub(crate) fn row<'a>(
     ]
 }
 
-/// Returns an item that was claimed with its push, as its worker gets it.
-fn born_claimed(item: &New<'_>, now: Timestamp) -> Item {
+/// Returns an item that was claimed at its push, in the form in which its worker receives it.
+fn claimed_at_push(item: &NewItem<'_>, now: Timestamp) -> Item {
     Item {
         number: Item::NO_NUMBER,
         id: item.id,
         user: item.user,
         key: item.key.to_owned(),
         payload: item.payload.to_vec(),
-        attempts: BORN_CLAIMED,
-        // The row gets the store's own time, which is not read back: one query less per item.
+        attempts: CLAIMED_AT_PUSH,
+        // The row gets the store's time. Reading it back would cost one query per item.
         created: now,
         age: Duration::ZERO,
         claimed: Instant::now(),
-        lease: BORN_CLAIMED.into(),
+        lease: CLAIMED_AT_PUSH.into(),
         key_hash: key_hash(item.key),
     }
 }
 
-/// Whether an item in this state lets the next one of its key pass.
+/// Returns whether the next item of the key may be claimed after an item in this state.
 pub(crate) const fn is_finished(state: i32) -> bool {
     match state {
         DONE | SKIPPED => true,

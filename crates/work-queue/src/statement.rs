@@ -1,22 +1,22 @@
-//! The texts of a queue's statements, and the items that they are about.
+//! Builds the SQL statements of a queue, and binds the items that they refer to.
 
 use std::sync::Arc;
 
 use base::id::Uuid;
 use db::{Dialect, ListStatement};
 
-/// How many items are named by their ids in one statement.
-pub(crate) const IDS_AT_ONCE: usize = 500;
+/// How many ids one statement takes at most.
+pub(crate) const MAX_IDS: usize = 500;
 
-/// Which items a statement is about.
+/// The items that a statement refers to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Names<'a> {
+pub(crate) enum ItemRefs<'a> {
     Numbers(&'a [i64]),
-    /// At most [`IDS_AT_ONCE`].
+    /// At most [`MAX_IDS`].
     Ids(&'a [Uuid]),
 }
 
-impl Names<'_> {
+impl ItemRefs<'_> {
     pub(crate) const fn len(&self) -> usize {
         match self {
             Self::Numbers(numbers) => numbers.len(),
@@ -25,38 +25,38 @@ impl Names<'_> {
     }
 }
 
-/// Binds [`Names`] as [`db::bind_list!`] binds a list.
-macro_rules! bind_names {
-    ($query:expr, $names:expr, $padding:expr) => {
-        match $names {
-            $crate::statement::Names::Numbers(numbers) => {
+/// Binds [`ItemRefs`] as [`db::bind_list!`] binds a list.
+macro_rules! bind_refs {
+    ($query:expr, $refs:expr, $padding:expr) => {
+        match $refs {
+            $crate::statement::ItemRefs::Numbers(numbers) => {
                 db::bind_list!($query, numbers, $padding)
             }
-            $crate::statement::Names::Ids(ids) => {
+            $crate::statement::ItemRefs::Ids(ids) => {
                 let ids: Vec<&[u8]> = ids.iter().map(|id| &id.as_bytes()[..]).collect();
                 db::bind_list!($query, ids, $padding)
             }
         }
     };
 }
-pub(crate) use bind_names;
+pub(crate) use bind_refs;
 
-/// Makes the texts of a queue: in its dialect, and with its table.
-pub(crate) struct Text {
+/// Fills the templates of a queue's statements with its table and SQL dialect.
+pub(crate) struct StatementBuilder {
     table: &'static str,
     dialect: Dialect,
 }
 
-impl Text {
+impl StatementBuilder {
     pub(crate) const fn new(table: &'static str, dialect: Dialect) -> Self {
         Self { table, dialect }
     }
 
     pub(crate) fn fill(&self, text: &str) -> String {
         let Self { table, dialect } = self;
-        // SQLite has one writer: whoever is in a transaction is alone.
+        // SQLite has one writer, so a transaction needs no row locks.
         let skip_locked = dialect.pick("", "FOR UPDATE SKIP LOCKED");
-        // Left to themselves, the servers now and then prefer to walk past everything that is finished.
+        // Without the hint the servers sometimes scan all finished items.
         let by_state = dialect.pick("", "FORCE INDEX (by_state)");
         let by_key = dialect.pick("", "FORCE INDEX (by_key)");
         let for_update = dialect.pick("", "FOR UPDATE");

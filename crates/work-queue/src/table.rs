@@ -1,7 +1,7 @@
-//! The table of a queue. The statements that make it are part of a migration, so they are never edited once they are released.
+//! The table of a queue. Its statements are part of a migration, so they must not change once they are released.
 
-/// A column for a `SELECT` in the same database: how many items of a key are unfinished. It takes the
-/// [number of the key](crate::Queue::key_number).
+/// A `SELECT` column, in the same database, that counts the unfinished items of a key. It takes one parameter, the
+/// [hash of the key](crate::WorkQueue::key_hash).
 #[macro_export]
 macro_rules! unfinished_column {
     ($table:literal) => {
@@ -13,7 +13,7 @@ macro_rules! unfinished_column {
     };
 }
 
-/// The statement that makes a queue's table on MySQL and MariaDB.
+/// The statement that creates a queue's table on MySQL and MariaDB.
 #[macro_export]
 macro_rules! mysql_table {
     ($table:literal) => {
@@ -44,7 +44,7 @@ macro_rules! mysql_table {
     };
 }
 
-/// The statements that make a queue's table on SQLite.
+/// The statements that create a queue's table on SQLite.
 #[macro_export]
 macro_rules! sqlite_table {
     ($table:literal) => {

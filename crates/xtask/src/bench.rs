@@ -1,4 +1,4 @@
-//! Benchmarks: each prints a table, writes `target/bench/NAME.json` and ends with one line `NAME: ratio=…`.
+//! Benchmarks. Each prints a table and one summary line `NAME: ratio=…`, and writes `target/bench/NAME.json`.
 
 use anyhow::{Result, bail};
 
@@ -8,51 +8,56 @@ use crate::shell::{cargo, step};
 /// A benchmark.
 struct Bench {
     name: &'static str,
-    /// What is compared.
+    /// The measured figures and the reference.
     what: &'static str,
-    /// Whether it runs the product itself, which is built first, as it is shipped.
+    /// Whether it runs the release build of the product, which is built first.
     product: bool,
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
+    Bench {
+        name: "console",
+        what: "time of every screen on 1,000,000 inbox rows, 1,000,000 events and 100,000 tickets, requests/s of players with 20 open consoles, compared with none",
+        product: true,
+    },
     Bench {
         name: "db",
-        what: "transactions/s of our SQLite and MariaDB stores, against the plain driver",
+        what: "transactions/s of the SQLite and MariaDB stores, compared with the plain driver",
         product: false,
     },
     Bench {
         name: "drops",
-        what: "reserves/s on one hot item of a drop, against a conditional UPDATE of one row, split counters and unit rows; the waiting room at 1,000,000 players",
+        what: "reservations/s on one hot drop, compared with a conditional UPDATE of one row, split counters and unit rows; the waiting room at 1,000,000 players",
         product: false,
     },
     Bench {
         name: "gateway",
-        what: "requests/s of /v1/me with a bearer token, memory of an idle stream and of a stock stream, against an empty axum handler and its server-sent events",
+        what: "requests/s of /v1/me with a bearer token, memory of an idle stream and of a stock stream, compared with an empty axum handler and axum's server-sent events",
         product: true,
     },
     Bench {
         name: "hierlock",
-        what: "locks/s on MariaDB, three designs, rows made/s, against the plain way, SELECT 1 and a cross join",
+        what: "locks/s of three designs on MariaDB and rows provisioned/s, compared with single statements, SELECT 1 and a cross join",
         product: false,
     },
     Bench {
         name: "http",
-        what: "memory of an idle stream past hyper, CPU of a request past the router, against axum's own server",
+        what: "memory of an idle stream without hyper, CPU of a request without the router, compared with axum's own server",
         product: false,
     },
     Bench {
         name: "matchmaking",
-        what: "assigned tickets/s, waiting times, CPU and Redis commands, against minimatch",
+        what: "assigned tickets/s, latency, CPU and Redis commands, compared with minimatch",
         product: true,
     },
     Bench {
         name: "notify",
-        what: "time from a grant to the player's stream, idle and at 2,000/s, intake/s, 10,000 idle streams, against bare clients",
+        what: "time from a grant to the player's stream, idle and at 2,000/s, intake/s, 10,000 idle streams, compared with bare clients",
         product: true,
     },
     Bench {
         name: "outbox",
-        what: "grants/s, events drained/s, time from commit to stream, cost of a claim, against bare MariaDB and JetStream",
+        what: "grants/s, events drained/s, time from commit to stream, cost of a claim, compared with bare MariaDB and JetStream",
         product: false,
     },
 ];
@@ -66,7 +71,7 @@ pub(crate) fn run(name: Option<&str>, args: &[String]) -> Result<()> {
     };
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
         let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
-        bail!("there is no benchmark {name:?}; there are: {}", names.join(", "));
+        bail!("there is no benchmark {name:?}; choose one of: {}", names.join(", "));
     };
     install::run()?;
     if bench.product {

@@ -1,4 +1,4 @@
-//! Fuzz targets: tests that call `testkit::fuzz`, run for longer.
+//! Fuzz targets: tests that call `testkit::fuzz`, run for a longer time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,13 @@ use crate::shell::{cargo, root, step};
 
 const MARK: &str = "testkit::fuzz(\"";
 
-/// Where a target is: the crate, and the test.
+/// The crate and the test of a target.
 struct Target {
     package: String,
     test: String,
 }
 
-/// Runs one target or all of them, for so many seconds each; without a name and seconds, lists them.
+/// Runs one target or all of them, `seconds` each. Without a name and seconds, lists them.
 pub(crate) fn run(name: Option<&str>, seconds: Option<u64>) -> Result<()> {
     let targets = targets()?;
     if name.is_none() && seconds.is_none() {
@@ -29,7 +29,7 @@ pub(crate) fn run(name: Option<&str>, seconds: Option<u64>) -> Result<()> {
         targets.iter().filter(|(target, _)| name.is_none_or(|name| name == *target)).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = targets.keys().map(String::as_str).collect();
-        bail!("there is no such target; there are: {}", names.join(", "));
+        bail!("there is no such target; choose one of: {}", names.join(", "));
     }
     for (name, Target { package, test }) in chosen {
         let mut command =
@@ -40,13 +40,13 @@ pub(crate) fn run(name: Option<&str>, seconds: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// All targets, by name.
+/// Finds all targets. Returns them by name.
 fn targets() -> Result<BTreeMap<String, Target>> {
     let mut targets = BTreeMap::new();
     for entry in fs::read_dir(root().join("crates")).context("cannot list the crates")? {
         let folder = entry?.path();
         let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Its own examples are no targets.
+        // The test kit's own tests and this file contain the pattern but are no targets.
         if package != "testkit" && package != "xtask" {
             find(&folder.join("src"), &package, &mut targets)?;
         }

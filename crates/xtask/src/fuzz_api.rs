@@ -1,9 +1,7 @@
-//! Schemathesis over our APIs: requests made up from the OpenAPI documents, good ones and bad ones, and
-//! answers held against the same documents.
+//! Schemathesis: generates valid and invalid requests from the OpenAPI documents and checks the responses against the documents.
 //!
-//! It finds what the documents promise and the program does not keep: errors of the server, statuses, headers
-//! and bodies that are not described, operations that need no token although they say so. The same seed makes
-//! up the same requests.
+//! It finds server errors, statuses, headers and bodies that are not documented, and operations that do not enforce their token. The
+//! same seed generates the same requests.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -21,41 +19,41 @@ const REQUIREMENTS: &str = include_str!("fuzz_api/requirements.txt");
 const HOOKS: &str = include_str!("fuzz_api/hooks.py");
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_schema_conformance,response_headers_conformance,ignored_auth";
-/// Who the made-up requests of a player come from.
+/// The player who sends the generated requests.
 const USER: &str = "fuzz";
 
-/// A single player asks more than many would; that is no finding, and waiting takes hours.
+/// The rate limits that are raised. One player sends more requests than the limits allow, and waiting would take hours.
 const LIMITS: [&str; 5] = ["address", "read", "write", "sign_in", "stream"];
 const UNLIMITED: &str = "10000/s burst 10000";
-/// A stream is read to its end, which is that of its ticket.
+/// A ticket's stream is read to its end, so tickets must expire soon.
 const TICKET_TTL: &str = "1s";
-/// This one has no end while its player is signed in.
+/// This stream does not end while its player is signed in.
 const ENDLESS: &str = "/v1/stream";
 
 /// An API with an OpenAPI document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Api {
-    /// That of the gateway, for players
+    /// The players' API of the gateway
     Gateway,
-    /// The service API, on the internal listener
+    /// The service API
     Service,
 }
 
-/// What to make up.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) examples: u32,
 }
 
-/// A `playhouse dev` that ends with this value.
+/// A running `playhouse dev`. Dropping it stops the program.
 struct Dev {
     child: Child,
     addresses: Value,
 }
 
 impl Plan {
-    /// Starts the product and has its APIs tested, one after the other; findings of one do not hide the other.
+    /// Starts the product and tests its APIs one after the other. A failure of one does not skip the other.
     pub(crate) fn run(self, only: Option<Api>) -> Result<()> {
         let schemathesis = installed()?;
         step("build", &mut cargo(&["build", "--locked", "--package", "playhouse"]))?;
@@ -65,7 +63,7 @@ impl Plan {
         {
             let (document, token) = match api {
                 Api::Service => (
-                    format!("http://{}/internal/v1/openapi.json", dev.text("internal")?),
+                    format!("http://{}/internal/v1/openapi.json", dev.text("service_api")?),
                     dev.text("service_token")?,
                 ),
                 Api::Gateway => {
@@ -77,10 +75,10 @@ impl Plan {
                 failed = true;
             }
         }
-        if failed { bail!("the APIs are not as their documents say") } else { Ok(()) }
+        if failed { bail!("the APIs differ from their documents; see the findings above") } else { Ok(()) }
     }
 
-    /// Tests a gateway that runs already.
+    /// Tests a running gateway.
     pub(crate) fn run_at(self, base: &str, token: &str) -> Result<()> {
         self.test(&installed()?, &format!("{}/openapi.json", base.trim_end_matches('/')), token)
     }
@@ -91,16 +89,16 @@ impl Plan {
         command
             .args(["run", document, "--checks", CHECKS, "--continue-on-failure", "--exclude-path", ENDLESS])
             .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string()])
-            // A gateway that runs already has limits; what it refuses for its number is no finding.
+            // A running gateway has rate limits. Refusals by them are not findings.
             .args(["--rate-limit", "auto"])
             .args(["--header", &format!("Authorization: Bearer {token}")])
-            // It keeps what it has found in the folder where it is started, and finds our hooks there.
+            // Schemathesis stores its findings in the current folder, and loads the hooks from there.
             .env("SCHEMATHESIS_HOOKS", "hooks")
             .current_dir(home());
         eprintln!("== fuzz {document}, seed {seed}");
-        // Not a step: that shows the command when it fails, and the command has the token in it.
+        // Not a `step`, because that prints the command if it fails, and the command contains the token.
         if !command.status().context("cannot run Schemathesis")?.success() {
-            bail!("findings in {document}, see above");
+            bail!("Schemathesis reports findings in {document}; see above");
         }
         Ok(())
     }
@@ -109,27 +107,27 @@ impl Plan {
 impl Dev {
     fn start() -> Result<Self> {
         let mut command = Command::new(playhouse());
-        let ports = ["--gateway-port=0", "--internal-port=0", "--admin-port=0", "--open-match-port=0"];
+        let ports = ["--gateway-port=0", "--service-api-port=0", "--admin-port=0", "--open-match-port=0"];
         command.args(["dev", "--ephemeral", "--print-addresses"]).args(ports).stdout(Stdio::piped());
         for limit in LIMITS {
             command.args(["--set", &format!("gateway.limits.{limit}={UNLIMITED}")]);
         }
         command.args(["--set", &format!("matchmaking.ticket_ttl={TICKET_TTL}")]);
         let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-        let stdout = child.stdout.take().context("its output is piped")?;
+        let stdout = child.stdout.take().context("stdout is not piped")?;
         let mut dev = Self { child, addresses: Value::Null };
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        dev.addresses = serde_json::from_str(&line).context("playhouse dev has not told its addresses")?;
+        dev.addresses = serde_json::from_str(&line).context("playhouse dev did not print its addresses")?;
         Ok(dev)
     }
 
     fn text(&self, field: &str) -> Result<String> {
         let text = self.addresses[field].as_str();
-        text.map(str::to_owned).with_context(|| format!("playhouse dev tells no {field}"))
+        text.map(str::to_owned).with_context(|| format!("playhouse dev did not print {field}"))
     }
 
-    /// From the issuer for development that is part of it.
+    /// Requests a token from the builtin issuer.
     fn player_token(&self) -> Result<String> {
         let admin = format!("http://{}", self.text("admin")?);
         let output = Command::new(playhouse()).args(["token", "--user", USER, "--admin", &admin]).output()?;
@@ -142,7 +140,7 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // Not a kill, after which its temporary folder would stay.
+        // SIGTERM, because a kill would leave its temporary folder.
         let _ = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status();
         let _ = self.child.wait();
     }
@@ -160,7 +158,7 @@ fn playhouse() -> PathBuf {
     target().join("debug/playhouse")
 }
 
-/// Schemathesis in an environment of its own, made anew when the requirements change.
+/// Returns the path of Schemathesis in a virtual environment, which is recreated when the requirements change.
 fn installed() -> Result<PathBuf> {
     install::for_python()?;
     let (home, environment) = (home(), home().join("venv"));

@@ -1,4 +1,4 @@
-//! The servers that the tests talk to, and the tools of another language that talk to ours.
+//! Installation of the servers and tools that the tests need.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use crate::nats;
 use crate::shell::{find_program, step};
 
-/// A program that the tests start, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 10] = [
+/// The programs that the tests start, with their Debian packages.
+const PROGRAMS: [(&str, &str); 11] = [
     ("mariadbd", "mariadb-server"),
     ("redis-server", "redis-server"),
     ("nats-server", "nats-server"),
@@ -22,24 +22,25 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("node", "nodejs"),
     ("npm", "npm"),
     ("openssl", "openssl"),
+    ("curl", "curl"),
 ];
 
-/// What the current NATS server is built with.
+/// The program that builds the current NATS server.
 const FOR_NATS: &[(&str, &str)] = &[("go", "golang-go")];
 
-/// What Keycloak needs.
+/// The programs that Keycloak needs.
 const FOR_KEYCLOAK: [(&str, &str); 2] = [("java", "openjdk-17-jre-headless"), ("mvn", "maven")];
 
-/// A folder that the tests need, and the Debian package that has it.
+/// The folders that the tests need, with their Debian packages.
 const FOLDERS: [(&str, &str); 2] = [
     ("/usr/include/google/protobuf", "libprotobuf-dev"),
     ("/usr/lib/python3/dist-packages/grpc", "python3-grpcio"),
 ];
 
-/// Asked by packages whether they may start their service.
+/// The script that Debian packages run to learn whether they may start their service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Installs what is missing where that is possible, else says what to install.
+/// Installs missing packages as root on Debian. Elsewhere prints what to install.
 pub(crate) fn run() -> Result<()> {
     let folders = FOLDERS.iter().filter(|(folder, _)| !Path::new(folder).exists());
     let folders = folders.map(|(_, package)| *package);
@@ -47,21 +48,21 @@ pub(crate) fn run() -> Result<()> {
     install(&missing(&PROGRAMS).chain(missing(for_nats)).chain(folders).collect::<Vec<_>>())?;
     if let Err(error) = nats::build() {
         eprintln!(
-            "== the current NATS server cannot be built: {error:#}\n   Tests on NATS clusters are skipped, loudly; in CI they fail."
+            "== the current NATS server cannot be built: {error:#}\n   Tests on NATS clusters are skipped and say so; in CI they fail."
         );
     }
     Ok(())
 }
 
-/// The same for the tests on Keycloak, which need a browser too.
+/// Like [`run`], for the tests on Keycloak, which need a browser too.
 pub(crate) fn for_keycloak() -> Result<()> {
     install(&missing(&PROGRAMS).chain(missing(&FOR_KEYCLOAK)).collect::<Vec<_>>())
 }
 
-/// The same for tools written in Python. On Debian its standard library is in pieces.
+/// Like [`run`], for tools written in Python. Debian splits its standard library into several packages.
 pub(crate) fn for_python() -> Result<()> {
-    let asked = Command::new("python3").args(["-c", "import ensurepip, venv"]).output();
-    let has_all = asked.is_ok_and(|answer| answer.status.success());
+    let import = Command::new("python3").args(["-c", "import ensurepip, venv"]).output();
+    let has_all = import.is_ok_and(|output| output.status.success());
     install(if has_all { &[] } else { &["python3", "python3-venv"] })
 }
 
@@ -77,12 +78,12 @@ fn install(missing: &[&str]) -> Result<()> {
     let missing = missing.join(" ");
     if find_program("apt-get").is_none() || !is_root() {
         eprintln!(
-            "== missing: {missing}\n   Tests that need them are skipped, loudly; in CI they fail.\n   On Debian, as root: \
+            "== missing: {missing}\n   Tests that need them are skipped and say so; in CI they fail.\n   On Debian, run as root: \
              apt-get install --no-install-recommends {missing}"
         );
         return Ok(());
     }
-    let _no_services = NoServices::begin()?;
+    let _no_services = NoServicesGuard::begin()?;
     step("apt-get update", &mut apt(&["update"]))?;
     let mut install = vec!["install", "--yes", "--no-install-recommends"];
     install.extend(missing.split(' '));
@@ -100,31 +101,31 @@ fn is_root() -> bool {
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Keeps packages from starting their services while it lives.
-struct NoServices {
-    ours: bool,
+/// Prevents packages from starting their services until it is dropped.
+struct NoServicesGuard {
+    created: bool,
 }
 
-/// What we write there. A run that was interrupted leaves it behind, and the next one knows it by its text.
+/// The content of the policy file. An interrupted run leaves the file behind, and the next run recognises it by its text.
 const NO_SERVICES: &str = "#!/bin/sh\n# Written by `cargo xtask` while it installs packages.\nexit 101\n";
 
-impl NoServices {
+impl NoServicesGuard {
     fn begin() -> Result<Self> {
         let policy = Path::new(POLICY);
         if policy.exists() && fs::read_to_string(policy).ok().as_deref() != Some(NO_SERVICES) {
-            // Somebody has decided already, as in most containers.
-            return Ok(Self { ours: false });
+            // Keeps an existing policy, which most containers have.
+            return Ok(Self { created: false });
         }
         fs::write(policy, NO_SERVICES).context(POLICY)?;
-        let guard = Self { ours: true };
+        let guard = Self { created: true };
         fs::set_permissions(policy, fs::Permissions::from_mode(0o755)).context(POLICY)?;
         Ok(guard)
     }
 }
 
-impl Drop for NoServices {
+impl Drop for NoServicesGuard {
     fn drop(&mut self) {
-        if self.ours {
+        if self.created {
             let _ = fs::remove_file(POLICY);
         }
     }

@@ -1,4 +1,4 @@
-//! The commands that people and CI run on this repository.
+//! The commands for developers and CI.
 
 mod bench;
 mod fuzz;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What people and CI run on this repository
+/// Commands for developers and CI
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -25,59 +25,61 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Install what the tests need, then format, lint, document and test everything
+    /// Install what the tests need, then check formatting, lints and documentation, and run all tests
     Test {
         /// Do not install anything
         #[arg(long)]
         no_install: bool,
     },
-    /// Install what the tests need, and build the current NATS server for those on clusters
+    /// Install what the tests need, and build the current NATS server for the cluster tests
     Install,
-    /// Run the suites that need a SQL server on one of your choice, beside MariaDB
+    /// Run the SQL test suites on a server of your choice, in addition to MariaDB
     TestSql {
-        /// A MySQL server program, of which the tests start their own
+        /// The MySQL server program that the tests start
         #[arg(long, value_name = "FILE", required_unless_present = "dsn")]
         mysqld: Option<PathBuf>,
-        /// A server that runs already: mysql://… or as MYSQL_DSN is written for Go's driver
+        /// A running server: a mysql:// URL or a DSN of Go's MySQL driver
         #[arg(long, conflicts_with = "mysqld")]
         dsn: Option<String>,
     },
-    /// Run the tests on a real Keycloak; an error if Java or Maven cannot be had
+    /// Run the tests on a real Keycloak; fails if Java or Maven cannot be installed
     TestKeycloak,
-    /// Run the fuzz targets, the parsers of what comes from the network; without arguments, list them
+    /// Run the fuzz targets, which are the parsers of network data; without arguments, list them
     Fuzz {
+        /// The target; all of them if omitted
         target: Option<String>,
-        /// How long each one runs
+        /// How long each target runs
         #[arg(long, value_name = "N")]
         seconds: Option<u64>,
     },
-    /// Run Schemathesis over the APIs: requests made up from their OpenAPI documents
+    /// Run Schemathesis on the APIs: it generates requests from their OpenAPI documents
     FuzzApi {
-        /// A gateway that runs already; without it one is started
+        /// A running gateway; without it the command starts one
         #[arg(long, value_name = "URL", requires = "token")]
         base: Option<String>,
-        /// A player's access token for it
+        /// A player's access token for the running gateway
         #[arg(long, requires = "base")]
         token: Option<String>,
-        /// One of the APIs alone
+        /// Test only this API
         #[arg(long, conflicts_with = "base")]
         only: Option<fuzz_api::Api>,
-        /// To repeat a run
+        /// The seed; the same seed repeats a run
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// How many requests to make up for each operation
+        /// How many requests to generate for each operation
         #[arg(long, default_value_t = 50)]
         examples: u32,
     },
-    /// Run a fleet under load through many faults, for minutes
+    /// Run a fleet under load through many faults; takes minutes
     Soak {
         #[command(subcommand)]
         name: soak::Soak,
     },
     /// Run a benchmark; without a name, list them
     Bench {
+        /// The benchmark
         name: Option<String>,
-        /// Passed on to the benchmark
+        /// Arguments of the benchmark
         #[arg(last = true)]
         args: Vec<String>,
     },

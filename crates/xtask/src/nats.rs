@@ -1,6 +1,7 @@
-//! The current NATS server, for the tests on clusters. Debian has an old one, so it is built from its Go module.
+//! The current NATS server, for the tests on clusters. It is built from its Go module, because Debian's version is too old.
 //!
-//! It is kept in the user's cache, outside of the build folder. Where it cannot be built, the tests that need it say so, and in CI fail.
+//! The result is kept in the user's cache, outside the build folder. If it cannot be built, the tests that need it are skipped; in CI
+//! they fail.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,29 +13,29 @@ use anyhow::{Context, Result, bail};
 use crate::shell::{find_program, step};
 
 const MODULE: &str = "github.com/nats-io/nats-server/v2";
-/// As the test kit looks for it.
+/// The test kit reads the same file.
 const VERSION: &str = include_str!("../../testkit/src/nats_server/version");
-/// The oldest Go that builds it.
+/// The oldest Go version that builds it.
 const OLDEST_GO: (u32, u32) = (1, 26);
-/// An old Go can fetch this one, which is a module like any other.
+/// The Go version that an older Go downloads as a module.
 const NEW_GO: &str = "1.26.0";
 
-/// Whether the server was built already.
+/// Returns whether the server is already built.
 pub(crate) fn is_built() -> bool {
     folder().is_ok_and(|folder| folder.join("nats-server").is_file())
 }
 
-/// Builds the server unless that was done before. Needs Go of any version since 1.13.
+/// Builds the server if necessary. Needs Go 1.13 or newer.
 pub(crate) fn build() -> Result<()> {
     if is_built() {
         return Ok(());
     }
     let Some(go) = find_program("go") else {
-        bail!("there is no Go to build it with");
+        bail!("Go is not installed");
     };
     let go = if version_of(&go)? < OLDEST_GO { fetch_go(&go)? } else { go };
     let finished = folder()?;
-    // Appears complete or not at all: others may look for it, or build it at the same time.
+    // Renamed when complete, because other processes may look for it or build it at the same time.
     let unfinished = finished.with_extension(format!("unfinished-{}", std::process::id()));
     fs::create_dir_all(&unfinished).with_context(|| unfinished.display().to_string())?;
     let version = VERSION.trim();
@@ -49,15 +50,15 @@ pub(crate) fn build() -> Result<()> {
     built
 }
 
-/// Where the test kit looks for this version.
+/// Returns the folder where the test kit looks for this version.
 fn folder() -> Result<PathBuf> {
     let set = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
-    let cache = cache.context("neither XDG_CACHE_HOME nor HOME says where to keep it")?;
+    let cache = cache.context("set XDG_CACHE_HOME or HOME, which contains the cache")?;
     Ok(cache.join("playhouse-testkit").join(format!("nats-server-{}", VERSION.trim())))
 }
 
-/// Go as it is, not another version that it would fetch, and not in a folder with a project.
+/// Returns a Go command that does not switch to another toolchain and runs in a folder without a project.
 fn go_in(folder: &Path, go: &Path) -> Command {
     let mut command = Command::new(go);
     command.current_dir(folder).env("GOBIN", folder).env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
@@ -65,34 +66,34 @@ fn go_in(folder: &Path, go: &Path) -> Command {
 }
 
 fn version_of(go: &Path) -> Result<(u32, u32)> {
-    let said = output(Command::new(go).arg("version").env("GOTOOLCHAIN", "local"))?;
-    parse_version(&said).with_context(|| format!("cannot tell the version of Go from {said:?}"))
+    let version = output(Command::new(go).arg("version").env("GOTOOLCHAIN", "local"))?;
+    parse_version(&version).with_context(|| format!("cannot parse the version of Go from {version:?}"))
 }
 
-/// From `go version go1.19.8 linux/amd64`.
-fn parse_version(said: &str) -> Option<(u32, u32)> {
-    let number = said.split_whitespace().nth(2)?.strip_prefix("go")?;
+/// Parses `go version go1.19.8 linux/amd64`.
+fn parse_version(version: &str) -> Option<(u32, u32)> {
+    let number = version.split_whitespace().nth(2)?.strip_prefix("go")?;
     let mut parts = number.split(['.', '-', 'r', 'b']).map_while(|part| part.parse().ok());
     Some((parts.next()?, parts.next()?))
 }
 
-/// Has an old Go fetch a new one.
+/// Downloads a new Go with an old one.
 fn fetch_go(old: &Path) -> Result<PathBuf> {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        other => bail!("no Go {NEW_GO} for {other} is known; install it yourself"),
+        other => bail!("cannot download Go {NEW_GO} for {other}; install it yourself"),
     };
     let module = format!("golang.org/toolchain@v0.0.1-go{NEW_GO}.linux-{architecture}");
     eprintln!("== fetch Go {NEW_GO}");
     let fetch = ["mod", "download", "-json", &module];
-    let said = output(go_in(&std::env::temp_dir(), old).args(fetch))?;
-    let said: serde_json::Value = serde_json::from_str(&said).context("what Go fetched")?;
-    let root = Path::new(said["Dir"].as_str().with_context(|| format!("no folder in {said}"))?);
+    let module = output(go_in(&std::env::temp_dir(), old).args(fetch))?;
+    let module: serde_json::Value = serde_json::from_str(&module).context("the output of go mod download")?;
+    let root = Path::new(module["Dir"].as_str().with_context(|| format!("no folder in {module}"))?);
     let programs = [root.join("bin"), root.join(format!("pkg/tool/linux_{architecture}"))];
     for folder in programs {
         for program in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            // Files of modules are not executable, which a newer Go would see to by itself.
+            // Files of modules are not executable. A newer Go sets the permissions itself.
             fs::set_permissions(program?.path(), fs::Permissions::from_mode(0o755))?;
         }
     }
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_go_are_understood() {
+    fn go_versions_are_parsed() {
         assert_eq!(parse_version("go version go1.19.8 linux/amd64"), Some((1, 19)));
         assert_eq!(parse_version("go version go1.26 linux/arm64"), Some((1, 26)));
         assert_eq!(parse_version("go version go1.27rc1 linux/amd64"), Some((1, 27)));

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Helpers to run other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// A command of cargo, in the root of the workspace.
+/// Returns a cargo command that runs in the root of the workspace.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
     command
 }
 
-/// Runs a step, with its name and time on stderr.
+/// Runs a command and prints its name and duration to stderr.
 pub(crate) fn step(name: &str, command: &mut Command) -> Result<()> {
     eprintln!("== {name}");
     let started = Instant::now();
@@ -30,7 +30,7 @@ pub(crate) fn step(name: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Where a program is, servers' folders included, which are not on everybody's path.
+/// Finds a program on the PATH, or in the folders of servers, which an ordinary user's PATH lacks.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

@@ -1,4 +1,4 @@
-//! Long runs under load and faults, which are too much for every change: the same code as a test of CI, at its full size.
+//! Long runs under load and faults. CI runs the same tests at a smaller size.
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -8,7 +8,7 @@ use crate::shell::{cargo, step};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Soak {
-    /// A fleet on three NATS servers, through nine faults of the cluster; a few minutes
+    /// Run a fleet on three NATS servers through nine faults of the cluster; takes a few minutes
     Nats {
         /// Entitlement grants per second
         #[arg(long, default_value_t = 500)]
@@ -17,7 +17,7 @@ pub(crate) enum Soak {
         #[arg(long, default_value_t = 200)]
         matches: u32,
     },
-    /// A whole sale through the gateway: on a fleet through faults, and in one process on SQLite; some minutes
+    /// Run whole sales through the gateway: on a fleet with faults, and in one process on SQLite; takes some minutes
     Drops {
         /// Players who join
         #[arg(long, default_value_t = 20_000)]
@@ -29,10 +29,10 @@ pub(crate) enum Soak {
 }
 
 impl Soak {
-    /// Runs it as it is shipped, and shows a table of the faults.
+    /// Runs the release build and prints a table of the faults.
     pub(crate) fn run(&self) -> Result<()> {
         install::run()?;
-        // In CI a server that is missing is an error, and so it is here.
+        // With `CI` a missing server is an error.
         match self {
             Self::Nats { grants, matches } => step(
                 "soak nats",
@@ -42,7 +42,7 @@ impl Soak {
                     .env("CLUSTER_GRANTS", grants.to_string())
                     .env("CLUSTER_MATCHES", matches.to_string()),
             ),
-            // One sale at a time: both take all cores.
+            // One sale at a time, because each uses all cores.
             Self::Drops { players, units } => step(
                 "soak drops",
                 cargo(&[

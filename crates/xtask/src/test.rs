@@ -1,4 +1,4 @@
-//! Everything that must pass.
+//! The test commands.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     keycloak::run_if_possible()
 }
 
-/// Looks for known vulnerabilities, where cargo-deny and its database can be had. Neither is installed here: building cargo-deny takes minutes.
-/// The rest of `deny.toml` is checked by the tests, without it.
+/// Checks for known vulnerabilities, if cargo-deny and its database are available. Does not install cargo-deny, because building it
+/// takes minutes. The architecture tests check the rest of `deny.toml` without it.
 fn advisories() -> Result<()> {
     if find_program("cargo-deny").is_none() {
         note("cargo-deny is not installed (`cargo install --locked cargo-deny`)");
@@ -37,11 +37,11 @@ fn advisories() -> Result<()> {
 
 fn note(why: &str) {
     eprintln!(
-        "== NOTE: {why}, so known vulnerabilities were not looked for. Licences, refused crates, duplicates and sources are checked by the tests."
+        "== NOTE: {why}, so known vulnerabilities were not checked. The tests check licences, refused crates, duplicates and sources."
     );
 }
 
-/// The suites that need a SQL server, also on the one that is named. It is an error if it cannot be had.
+/// Runs the suites that need a SQL server, also on the given one. Fails if that is not available.
 pub(crate) fn run_sql(mysqld: Option<&Path>, dsn: Option<&str>) -> Result<()> {
     install::run()?;
     let suites: [&[&str]; 2] = [

@@ -1,11 +1,11 @@
-//! The table of what was done to users.
+//! The SQL of audit records.
 
 use base::Timestamp;
 use db::{Error, Tx, on};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 
-use super::{Ask, key, unreadable, uuid};
+use super::{Queryable, key, unreadable, uuid};
 use crate::{AuditId, AuditRecord, UserId};
 
 db::row! {
@@ -44,8 +44,12 @@ pub(crate) async fn insert_audit(
     Ok(())
 }
 
-/// What was done to a user, the last first.
-pub(crate) async fn audit(from: &mut impl Ask, user: UserId, limit: u32) -> Result<Vec<AuditRecord>, Error> {
+/// Returns the audit records of a user, newest first.
+pub(crate) async fn audit(
+    from: &mut impl Queryable,
+    user: UserId,
+    limit: u32,
+) -> Result<Vec<AuditRecord>, Error> {
     const READ: &str = "SELECT audit_id, user_id, at, actor, action, detail FROM user_audit
         WHERE user_id = ? ORDER BY at DESC, audit_id DESC LIMIT ?";
     let rows: Vec<AuditRow> = on!(from, raw => {

@@ -6,34 +6,34 @@ use testkit::need;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_of_a_name_is_made_once() {
+async fn account_with_a_name_is_created_once() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let (ada, bob) = (process.sign_in("ada").await, process.sign_in("bob").await);
-        let make = |_| {
+        let create = |_| {
             let accounts = process.accounts.clone();
             tokio::spawn(async move { accounts.create_account(ada.id, "chess").await.unwrap() })
         };
-        let made = join_all((0..30).map(make)).await;
-        let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
-        assert!(made.iter().all(|account| *account == made[0]), "{made:?}");
-        assert_eq!((made[0].user, made[0].name.as_str()), (ada.id, "chess"));
+        let created = join_all((0..30).map(create)).await;
+        let created: Vec<_> = created.into_iter().map(Result::unwrap).collect();
+        assert!(created.iter().all(|account| *account == created[0]), "{created:?}");
+        assert_eq!((created[0].user, created[0].name.as_str()), (ada.id, "chess"));
         let theirs = process.accounts.accounts(ada.id).await.unwrap();
         assert_eq!(
             theirs.iter().map(|account| account.name.as_str()).collect::<Vec<_>>(),
             ["default", "chess"]
         );
-        assert_eq!(theirs[1], made[0]);
+        assert_eq!(theirs[1], created[0]);
         let default = process.accounts.create_account(ada.id, "default").await.unwrap();
-        assert_eq!(default, theirs[0], "it was there from the start");
+        assert_eq!(default, theirs[0], "it was created with the user");
         let others = process.accounts.create_account(bob.id, "chess").await.unwrap();
-        assert_ne!(others.id, made[0].id);
+        assert_ne!(others.id, created[0].id);
         process.close().await;
     }
 }
 
 #[tokio::test]
-async fn a_name_means_the_same_on_every_store() {
+async fn names_are_compared_alike_on_every_database() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let (ada, accounts) = (process.sign_in("ada").await, &process.accounts);
@@ -52,9 +52,9 @@ async fn a_name_means_the_same_on_every_store() {
     }
 }
 
-/// Others may work on the user's accounts meanwhile, but nobody may erase the user.
+/// Work on the user's other accounts goes on meanwhile. An erasure of the user must wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn making_an_account_shares_the_user() {
+async fn creating_an_account_shares_the_lock_on_the_user() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let ada = process.sign_in("ada").await;
@@ -74,7 +74,7 @@ async fn making_an_account_shares_the_user() {
 }
 
 #[tokio::test]
-async fn only_the_user_owns_an_account_and_only_until_erased() {
+async fn only_the_user_owns_an_account_until_erased() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let (ada, bob) = (process.sign_in("ada").await, process.sign_in("bob").await);
@@ -90,16 +90,16 @@ async fn only_the_user_owns_an_account_and_only_until_erased() {
         assert!(!owns(bob.id, account).await);
         assert!(!owns(ada.id, AccountId::generate()).await);
         accounts.ban(ada.id, "reason", ACTOR).await.unwrap();
-        assert!(owns(ada.id, account).await, "a refund must still find what a banned user has");
+        assert!(owns(ada.id, account).await, "a refund must still find the entitlements of a banned user");
         accounts.erase(ada.id, ACTOR).await.unwrap();
         assert!(!owns(ada.id, account).await);
         process.close().await;
     }
 }
 
-/// What is made in the caller's transaction counts there, before anybody else can see it.
+/// The caller's transaction sees its own uncommitted changes.
 #[tokio::test]
-async fn owning_is_looked_up_in_the_callers_transaction() {
+async fn ownership_is_read_in_the_callers_transaction() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let ada = process.sign_in("ada").await;

@@ -13,11 +13,11 @@ use utoipa::OpenApi;
 use super::*;
 
 const ALL: [Right; 4] = [Right::READ, account::RIGHT, Right::new("entitlements"), Right::OPERATOR];
-const NOBODY: &str = "0198c0de-0000-7000-8000-000000000001";
+const UNKNOWN_USER: &str = "0198c0de-0000-7000-8000-000000000001";
 
-/// Every route with the right it needs, and a body for those that take one.
-fn table() -> Vec<(&'static str, String, Right, Value)> {
-    let user = |rest: &str| format!("/internal/v1/users/{NOBODY}{rest}");
+/// Returns every route with its required right, and a body for those that take one.
+fn route_table() -> Vec<(&'static str, String, Right, Value)> {
+    let user = |rest: &str| format!("/internal/v1/users/{UNKNOWN_USER}{rest}");
     let identity = json!({ "issuer": "i", "subject": "s" });
     vec![
         ("POST", "/internal/v1/sign-ins".to_owned(), account::RIGHT, identity.clone()),
@@ -35,7 +35,7 @@ fn table() -> Vec<(&'static str, String, Right, Value)> {
     ]
 }
 
-/// The routes behind a guard that knows services by what they lack: `all-but-read`, and so on; and `all`.
+/// Returns the routes behind a guard with the callers `all` and, for each right, one that lacks it: `all-but-read` and so on.
 fn guarded(accounts: &Accounts) -> Router {
     let mut services = vec![("all".to_owned(), ALL.to_vec())];
     for missing in ALL {
@@ -50,14 +50,14 @@ fn guarded(accounts: &Accounts) -> Router {
     credentials.guard(routes(accounts.clone()))
 }
 
-struct Answer {
+struct TestResponse {
     status: StatusCode,
-    /// What the problem says; its document is made by the listener.
+    /// The debug text of the problem. The listener renders its document.
     problem: String,
     body: Value,
 }
 
-async fn ask(router: &Router, token: Option<&str>, method: &str, path: &str, body: &Value) -> Answer {
+async fn send(router: &Router, token: Option<&str>, method: &str, path: &str, body: &Value) -> TestResponse {
     let mut request = Request::builder().method(method).uri(path);
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
@@ -71,14 +71,14 @@ async fn ask(router: &Router, token: Option<&str>, method: &str, path: &str, bod
     let problem = response.extensions().get::<Problem>().map(|problem| format!("{problem:?}"));
     let status = response.status();
     let body = to_bytes(response.into_body(), 100_000).await.unwrap();
-    Answer {
+    TestResponse {
         status,
         problem: problem.unwrap_or_default(),
         body: serde_json::from_slice(&body).unwrap_or_default(),
     }
 }
 
-/// The place goes with its folder.
+/// Opens a process on SQLite. Dropping the place removes its folder.
 async fn sqlite() -> (Place, Process) {
     let place = Place::sqlite().unwrap();
     place.prepare().await;
@@ -87,7 +87,7 @@ async fn sqlite() -> (Place, Process) {
 }
 
 #[tokio::test]
-async fn every_route_is_in_the_document_and_asks_for_its_right() {
+async fn every_route_is_documented_and_requires_its_right() {
     let (_place, process) = sqlite().await;
     let router = guarded(&process.accounts);
     let document = serde_json::to_value(Api::openapi()).unwrap();
@@ -101,18 +101,18 @@ async fn every_route_is_in_the_document_and_asks_for_its_right() {
         })
         .collect();
     let mut served = BTreeSet::new();
-    for (method, path, right, body) in table() {
-        let without = ask(&router, None, method, &path, &body).await;
+    for (method, path, right, body) in route_table() {
+        let without = send(&router, None, method, &path, &body).await;
         assert_eq!(without.status, 401, "{method} {path}");
-        let bare = ask(&routes(process.accounts.clone()), None, method, &path, &body).await;
-        assert_eq!(bare.status, 401, "{method} {path}: also where nobody guards it");
-        let lacking = ask(&router, Some(&format!("all-but-{right:?}")), method, &path, &body).await;
+        let bare = send(&routes(process.accounts.clone()), None, method, &path, &body).await;
+        assert_eq!(bare.status, 401, "{method} {path}: also without a guard");
+        let lacking = send(&router, Some(&format!("all-but-{right:?}")), method, &path, &body).await;
         assert_eq!(lacking.status, 403, "{method} {path}");
         assert!(lacking.problem.contains("lacks the right"), "{}", lacking.problem);
-        let allowed = ask(&router, Some("all"), method, &path, &body).await;
+        let allowed = send(&router, Some("all"), method, &path, &body).await;
         let expected = if path.ends_with("sign-ins") || path.contains("users?") { 200 } else { 404 };
         assert_eq!(allowed.status, expected, "{method} {path}: {}", allowed.problem);
-        let route = path.split('?').next().unwrap().replace(NOBODY, "{user_id}");
+        let route = path.split('?').next().unwrap().replace(UNKNOWN_USER, "{user_id}");
         served.insert(format!("{method} {route}"));
     }
     assert_eq!(documented, served);
@@ -120,13 +120,13 @@ async fn every_route_is_in_the_document_and_asks_for_its_right() {
 }
 
 #[tokio::test]
-async fn a_user_from_the_first_sign_in_to_the_erasure() {
+async fn user_life_from_first_sign_in_to_erasure() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let router = guarded(&process.accounts);
         let call = async |method: &str, path: &str, body: Value| {
-            let answer = ask(&router, Some("all"), method, &format!("/internal/v1{path}"), &body).await;
-            (answer.status.as_u16(), answer.body, answer.problem)
+            let response = send(&router, Some("all"), method, &format!("/internal/v1{path}"), &body).await;
+            (response.status.as_u16(), response.body, response.problem)
         };
         let ada =
             json!({ "issuer": "https://id", "subject": "a&b", "display_name": "Ada", "roles": ["operator"] });
@@ -187,45 +187,45 @@ async fn a_user_from_the_first_sign_in_to_the_erasure() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_is_said() {
+async fn invalid_request_is_refused_with_its_reason() {
     let (_place, process) = sqlite().await;
     let router = guarded(&process.accounts);
     let post = |path: &'static str, body: Value| ("POST", path, body);
     let wrong = [
-        (post("/internal/v1/sign-ins", json!({ "issuer": "i" })), "missing field `subject`"),
+        (post("/internal/v1/sign-ins", json!({ "issuer": "i" })), "`subject` is required."),
         (post("/internal/v1/sign-ins", json!({ "issuer": "", "subject": "s" })), "issuer must have 1 to 500"),
         (post("/internal/v1/sign-ins", json!({ "issuer": "i", "subject": "s", "roles": ["king"] })), "king"),
-        (("GET", "/internal/v1/users", Value::Null), "missing field `issuer`"),
-        (("GET", "/internal/v1/users/ada", Value::Null), "name a user by their id, which is a UUID"),
-        (("GET", "/internal/v1/users/%FF", Value::Null), "name a user by their id"),
+        (("GET", "/internal/v1/users", Value::Null), "`issuer` is required."),
+        (("GET", "/internal/v1/users/ada", Value::Null), "contain the id of a user, which is a UUID"),
+        (("GET", "/internal/v1/users/%FF", Value::Null), "contain the id of a user"),
         (
             ("GET", "/internal/v1/users/0198c0de-0000-7000-8000-000000000001/audit?limit=many", Value::Null),
             "limit",
         ),
     ];
     for ((method, path, body), text) in wrong {
-        let answer = ask(&router, Some("all"), method, path, &body).await;
-        assert_eq!(answer.status, 400, "{method} {path}");
-        assert!(answer.problem.contains(text), "{method} {path}: {}", answer.problem);
+        let response = send(&router, Some("all"), method, path, &body).await;
+        assert_eq!(response.status, 400, "{method} {path}");
+        assert!(response.problem.contains(text), "{method} {path}: {}", response.problem);
     }
     process.close().await;
 }
 
-/// The cause is for the log.
+/// The cause is only logged.
 #[tokio::test]
-async fn a_store_that_fails_is_not_shown_to_callers() {
+async fn database_failure_is_hidden_from_callers() {
     let (_place, process) = sqlite().await;
     let router = guarded(&process.accounts);
     let mut tx = process.db.begin().await.unwrap();
     on!(tx, raw => { sqlx::query("ALTER TABLE users RENAME COLUMN roles TO hidden").execute(raw).await.unwrap(); });
     tx.commit().await.unwrap();
-    let path = format!("/internal/v1/users/{NOBODY}");
-    let answer = ask(&router, Some("all"), "GET", &path, &Value::Null).await;
-    assert_eq!(answer.status, 500);
-    assert!(answer.problem.contains("the accounts could not be read or changed"), "{}", answer.problem);
-    assert!(!answer.problem.contains("roles"), "{}", answer.problem);
+    let path = format!("/internal/v1/users/{UNKNOWN_USER}");
+    let response = send(&router, Some("all"), "GET", &path, &Value::Null).await;
+    assert_eq!(response.status, 500);
+    assert!(response.problem.contains("accounts could not be read or changed"), "{}", response.problem);
+    assert!(!response.problem.contains("roles"), "{}", response.problem);
     process.db.close().await;
-    let answer = ask(&router, Some("all"), "GET", &path, &Value::Null).await;
-    assert_eq!(answer.status, 503);
-    assert!(answer.problem.contains("try again"), "{}", answer.problem);
+    let response = send(&router, Some("all"), "GET", &path, &Value::Null).await;
+    assert_eq!(response.status, 503);
+    assert!(response.problem.contains("try again"), "{}", response.problem);
 }

@@ -10,7 +10,7 @@ use super::*;
 const OTHER: &str = "https://other.example.com";
 
 #[tokio::test]
-async fn a_linked_identity_signs_in_as_the_same_user() {
+async fn linked_identity_signs_in_as_the_same_user() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let (ada, bob) = (process.sign_in("ada").await, process.sign_in("bob").await);
@@ -35,7 +35,7 @@ async fn a_linked_identity_signs_in_as_the_same_user() {
 }
 
 #[tokio::test]
-async fn the_last_identity_cannot_be_unlinked() {
+async fn last_identity_cannot_be_unlinked() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let (ada, bob) = (process.sign_in("ada").await, process.sign_in("bob").await);
@@ -51,15 +51,15 @@ async fn the_last_identity_cannot_be_unlinked() {
         let last = accounts.unlink(ada.id, OTHER, "lovelace", ACTOR).await.unwrap_err();
         assert!(matches!(last, Error::LastIdentity), "{last:?}");
         assert_eq!(accounts.find(first, "bob").await.unwrap().id, bob.id);
-        assert_ne!(process.sign_in("ada").await.id, ada.id, "the identity is free, and so somebody new");
+        assert_ne!(process.sign_in("ada").await.id, ada.id, "the unlinked identity creates a new user");
         assert_eq!(process.actions(&ada).await, ["identity.unlinked", "identity.linked"]);
         process.close().await;
     }
 }
 
-/// Both see two identities unless they exclude each other.
+/// Without mutual exclusion, both requests would see two identities and remove one each.
 #[tokio::test(flavor = "multi_thread")]
-async fn unlinking_both_at_once_leaves_one() {
+async fn unlinking_both_identities_concurrently_leaves_one() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         for round in 0..5 {
@@ -80,7 +80,7 @@ async fn unlinking_both_at_once_leaves_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_identity_that_many_want_to_link_goes_to_one_of_them() {
+async fn identity_linked_concurrently_by_many_users_goes_to_one() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let mut users = Vec::new();
@@ -106,7 +106,7 @@ async fn one_identity_that_many_want_to_link_goes_to_one_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_changes_a_user_waits_for_those_who_work_on_the_user() {
+async fn change_of_a_user_waits_for_locks_under_the_user() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         for change in ["link", "unlink", "ban", "unban", "erase"] {
@@ -132,13 +132,13 @@ async fn whoever_changes_a_user_waits_for_those_who_work_on_the_user() {
             held.release().await.unwrap();
             waiting.await.unwrap().unwrap();
         }
-        eventually("nothing is held", PATIENCE, async || process.locks.is_idle()).await;
+        eventually("all locks are released", PATIENCE, async || process.locks.is_idle()).await;
         process.close().await;
     }
 }
 
 #[tokio::test]
-async fn an_identity_or_an_actor_that_is_no_good_is_refused() {
+async fn invalid_identity_or_actor_is_refused() {
     for place in need!(places().await) {
         let process = place.process(Vec::new()).await;
         let ada = process.sign_in("ada").await;

@@ -1,14 +1,14 @@
-//! Users and accounts on real servers: one suite over SQLite, MariaDB and, where there is one, MySQL.
+//! Users and accounts on real servers: one suite on SQLite, MariaDB and, if available, MySQL.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod accounts;
-mod banning;
-mod erasing;
+mod bans;
+mod erasure;
 mod http;
 mod identities;
 mod outages;
-mod signing_in;
+mod sign_ins;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,53 +17,53 @@ use account::{Accounts, OnErase, Role, SignIn, UserView};
 use base::{Backoff, Clock, Timestamp};
 use config::{Setting, Value as Configured};
 use db::{Config, Db, DbUrl, Dialect, Tx, on};
-use hierlock::{Locks, Options, Provision, create_tables};
+use hierlock::{LockManager, Options, Provisioner, create_tables};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, ConnectOptions};
-use testkit::{SqlPlace as Place, SqlServer, eventually};
+use testkit::{SqlServer, TestDatabase as Place, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BUCKETS: u32 = 1_000;
-/// When everything happens, by the clock of the process.
+/// The time of the process clock.
 const NOW: Timestamp = Timestamp::from_millis(1_772_366_400_120);
 const ACTOR: &str = "service/test";
 
-/// How a place is opened here.
-trait Opened {
+/// Opens the account service on a database.
+trait OpenAccounts {
     fn config(&self) -> Config;
     async fn prepare(&self);
     async fn process(&self, on_erase: Vec<Arc<dyn OnErase>>) -> Process;
 }
 
-impl Opened for Place {
+impl OpenAccounts for Place {
     fn config(&self) -> Config {
         let url = DbUrl::parse(&Configured::Text(self.url())).unwrap();
         Config { url, max_connections: 10, acquire_timeout: PATIENCE, migrate: false }
     }
 
-    /// Makes the rows of the locks where locks are rows.
+    /// Creates the lock rows if the database stores locks as rows.
     async fn prepare(&self) {
         if let Some(server) = self.config().server() {
             create_tables(&mut server.connect().await.unwrap()).await.unwrap();
-            Provision::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
+            Provisioner::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
         }
     }
 
-    /// What one process has of it. SQLite is opened here and nowhere before: the lock of a file that was closed may live on for
-    /// a moment, in a server that is being started just then.
+    /// Opens one process on the database. SQLite is opened only here: after a close, a server process that is just being spawned can
+    /// hold the file lock for a moment.
     async fn process(&self, on_erase: Vec<Arc<dyn OnErase>>) -> Process {
         let db = Db::open(&self.config()).await.unwrap();
         db.migrate(&[account::MIGRATIONS, outbox::MIGRATIONS]).await.unwrap();
         let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
         let locks = match self.config().server() {
-            None => Locks::in_process(&options, &Clock::manual(NOW)),
-            Some(server) => Locks::mysql(server, &options).await.unwrap(),
+            None => LockManager::in_process(&options, &Clock::manual(NOW)),
+            Some(server) => LockManager::mysql(server, &options).await.unwrap(),
         };
         let outbox = outbox(&db);
         let accounts = Accounts::new(db.clone(), locks.clone(), outbox, Clock::manual(NOW));
-        on_erase.into_iter().for_each(|part| accounts.on_erase(part));
+        on_erase.into_iter().for_each(|hook| accounts.on_erase(hook));
         Process { db, locks, accounts }
     }
 }
@@ -71,16 +71,16 @@ impl Opened for Place {
 /// One process with its connections.
 struct Process {
     db: Db,
-    locks: Locks,
+    locks: LockManager,
     accounts: Accounts,
 }
 
 impl Process {
-    /// The same with other parts that keep something of users.
+    /// Opens accounts of the same process with these erase hooks.
     fn with(&self, on_erase: Vec<Arc<dyn OnErase>>) -> Accounts {
         let (db, locks) = (self.db.clone(), self.locks.clone());
         let accounts = Accounts::new(db.clone(), locks, outbox(&db), Clock::manual(NOW));
-        on_erase.into_iter().for_each(|part| accounts.on_erase(part));
+        on_erase.into_iter().for_each(|hook| accounts.on_erase(hook));
         accounts
     }
 
@@ -88,14 +88,14 @@ impl Process {
         self.accounts.sign_in(&sign_in(subject)).await.unwrap().user
     }
 
-    /// How many rows a table has.
+    /// Counts the rows of a table.
     async fn count(&self, table: &str) -> i64 {
         let mut connection = self.db.connection().await.unwrap();
         let text = format!("SELECT COUNT(*) FROM {table}");
         on!(connection, raw => sqlx::query_scalar(AssertSqlSafe(text)).fetch_one(raw).await.unwrap())
     }
 
-    /// The events in the outbox: what the row says around the data, with the data in it.
+    /// Returns the events in the outbox: their attributes, with the data as `data`.
     async fn events(&self) -> Vec<Value> {
         const READ: &str = "SELECT payload FROM outbox ORDER BY id";
         let mut connection = self.db.connection().await.unwrap();
@@ -111,7 +111,7 @@ impl Process {
         rows.iter().map(event).collect()
     }
 
-    /// Waits until a caller is blocked by a lock that another one holds.
+    /// Waits until a caller is blocked by a lock.
     async fn until_blocked(&self) {
         let waiters = || {
             let (mut registry, mut text) = (Registry::default(), String::new());
@@ -120,14 +120,14 @@ impl Process {
             !text.lines().any(|line| line.ends_with("waiters 0"))
         };
         eventually("a caller that waits for a lock", PATIENCE, async || {
-            // In process an acquisition that need not wait never shows as one that waits.
-            self.locks.waits().await.unwrap().map_or_else(waiters, |waits| !waits.is_empty())
+            // In process, an acquisition without contention is never counted as a waiter.
+            self.locks.lock_waits().await.unwrap().map_or_else(waiters, |waits| !waits.is_empty())
         })
         .await;
     }
 
-    /// Waits until several transactions wait to insert the same identity, asking in `tx`: they may have taken every other connection. SQLite
-    /// has one writer: there the others queue before they begin.
+    /// Waits until several transactions wait to insert the same identity. Queries in `tx`, since they may hold every other connection.
+    /// SQLite has one writer: there the others queue before they begin.
     async fn until_inserts_wait(&self, tx: &mut Tx) {
         const WAITING: &str = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
             WHERE DB = DATABASE() AND INFO LIKE 'INSERT%identities%'";
@@ -143,11 +143,12 @@ impl Process {
         .await;
     }
 
+    /// Returns the kinds of the events in the outbox, oldest first.
     async fn kinds(&self) -> Vec<String> {
         self.events().await.iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// What was done to a user, the last first.
+    /// Returns the audited actions on a user, newest first.
     async fn actions(&self, user: &UserView) -> Vec<String> {
         let records = self.accounts.audit(user.id, 100).await.unwrap();
         records.into_iter().map(|record| record.action).collect()
@@ -183,7 +184,7 @@ fn sign_in(subject: &str) -> SignIn {
     }
 }
 
-/// A fresh place on every store that can be had here.
+/// Creates an empty database on every available server.
 async fn places() -> Result<Vec<Place>, testkit::Error> {
     let places = Place::all().await?;
     for place in &places {

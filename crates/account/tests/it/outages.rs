@@ -1,33 +1,33 @@
 use std::time::Instant;
 
 use base::error::Coded;
-use testkit::{Proxy, eventually, need};
+use testkit::{FaultProxy, eventually, need};
 
 use super::*;
 
-/// Every call gives up on a store that has fallen silent, and works again when it answers.
+/// Every call times out while the database is silent, and works again when it answers.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_waits_for_ever_for_a_silent_store() {
+async fn calls_time_out_while_the_database_is_silent() {
     let server = need!(SqlServer::mariadb().await);
     let database = server.database().await;
     let place = Place::Server(database);
     place.prepare().await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = FaultProxy::to(server.addr()).await;
     let Place::Server(database) = &place else { unreachable!() };
     let url = DbUrl::MySql(proxy.url(database.url()).parse().unwrap());
     let config = Config { url, acquire_timeout: Duration::from_millis(500), ..place.config() };
     let db = Db::open(&config).await.unwrap();
     db.migrate(&[account::MIGRATIONS, outbox::MIGRATIONS]).await.unwrap();
     let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
-    // Locks of their own connections: what is silent here is the store.
-    let locks = Locks::mysql(place.config().server().unwrap(), &options).await.unwrap();
+    // The locks use their own connections: only the database is silent.
+    let locks = LockManager::mysql(place.config().server().unwrap(), &options).await.unwrap();
     let accounts = Accounts::new(db.clone(), locks.clone(), outbox(&db), Clock::manual(NOW));
     let ada = accounts.sign_in(&sign_in("ada")).await.unwrap().user;
     proxy.half_open().await;
     let named = SignIn { display_name: Some("Ada".to_owned()), ..sign_in("ada") };
     for call in 0..8 {
         let (accounts, named) = (accounts.clone(), named.clone());
-        let asking = async move {
+        let request = async move {
             match call {
                 0 => accounts.sign_in(&named).await.map(drop),
                 1 => accounts.user(ada.id).await.map(drop),
@@ -40,14 +40,14 @@ async fn nothing_waits_for_ever_for_a_silent_store() {
             }
         };
         let started = Instant::now();
-        let given_up = tokio::time::timeout(Duration::from_secs(5), asking).await;
-        let error = given_up.unwrap_or_else(|_| panic!("call {call} waits")).unwrap_err();
-        assert!(error.is_passing(), "call {call}: {error:?}");
+        let timed = tokio::time::timeout(Duration::from_secs(5), request).await;
+        let error = timed.unwrap_or_else(|_| panic!("call {call} does not time out")).unwrap_err();
+        assert!(error.is_transient(), "call {call}: {error:?}");
         assert!(error.to_string().ends_with("try again"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(4), "call {call}: {:?}", started.elapsed());
     }
     proxy.pass().await;
-    eventually("the store answers again", PATIENCE, || async {
+    eventually("the database answers again", PATIENCE, || async {
         accounts.sign_in(&named).await.map_err(|error| base::error::chain(&error))
     })
     .await;

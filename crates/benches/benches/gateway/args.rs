@@ -1,22 +1,22 @@
-//! What to run.
+//! The command line.
 
 use std::path::PathBuf;
 
 use clap::Parser;
 
-/// The gateway against an empty axum handler, and what an idle stream costs
+/// Compare the gateway with an empty axum handler, and measure idle streams
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
-    /// Leave the requests out
+    /// Measure only the streams, not the requests
     #[arg(long)]
     pub(crate) streams_only: bool,
-    /// How many streams are open while nothing happens
+    /// How many idle streams to open
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub(crate) streams: usize,
-    /// The product; the one that is shipped unless another is named
+    /// The path of the product; the release build by default
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Said by cargo
+    /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -1,4 +1,4 @@
-//! A client as small as can be: one request at a time on each of its connections.
+//! A minimal client: one request at a time per connection.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use open_match_load::Histogram;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The statuses of answers.
+/// The statuses of responses.
 pub(crate) const OK: &str = "200";
 pub(crate) const TOO_MANY: &str = "429";
 
-/// What came of a run.
+/// The results of a run.
 pub(crate) struct Run {
     pub(crate) times: Histogram,
     pub(crate) took: Duration,
 }
 
-/// The bytes of a request, as if it came from an address of its own.
+/// Returns the bytes of a request. Each player has its own client address.
 pub(crate) fn request(path: &str, token: &str, player: usize) -> Vec<u8> {
     let [.., high, low] = player.to_be_bytes();
     let authorization =
@@ -29,17 +29,17 @@ pub(crate) fn request(path: &str, token: &str, player: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Sends each of these requests once.
+/// Sends each request once.
 pub(crate) async fn once(to: SocketAddr, requests: &[Vec<u8>]) {
     let mut socket = TcpStream::connect(to).await.unwrap();
     let mut buffer = vec![0; 16 * 1024];
     for request in requests {
         socket.write_all(request).await.unwrap();
-        answer(&mut socket, &mut buffer, OK).await;
+        read_response(&mut socket, &mut buffer, OK).await;
     }
 }
 
-/// Sends these requests in turn, again and again, for so long. Each has to be answered with this status.
+/// Sends the requests in turn for `length`. Panics if a response has another status.
 pub(crate) async fn run(
     to: SocketAddr,
     requests: &[Vec<u8>],
@@ -66,14 +66,14 @@ async fn one(to: SocketAddr, requests: &[Vec<u8>], status: &str, first: usize, e
             break;
         }
         socket.write_all(request).await.unwrap();
-        answer(&mut socket, &mut buffer, status).await;
+        read_response(&mut socket, &mut buffer, status).await;
         times.record(began.elapsed());
     }
     times
 }
 
-/// Reads one answer, which has to have this status.
-async fn answer(socket: &mut TcpStream, buffer: &mut [u8], status: &str) {
+/// Reads one response and checks its status.
+async fn read_response(socket: &mut TcpStream, buffer: &mut [u8], status: &str) {
     let mut filled = 0;
     loop {
         let read = socket.read(&mut buffer[filled..]).await.unwrap();

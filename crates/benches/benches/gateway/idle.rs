@@ -1,4 +1,4 @@
-//! What a stream costs while nothing happens on it: of a ticket, and of the stock of a drop that all watch.
+//! The cost of idle streams: of tickets, and of the stock of one drop.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use testkit::bench::Report;
 use crate::reference;
 use crate::subject::{Gateway, open_stream};
 
-/// How many streams each player has: as many as they may.
-const EACH: usize = 5;
-/// How long they are looked at: two of their heartbeats.
+/// The streams of each player: as many as are allowed.
+const STREAMS_PER_PLAYER: usize = 5;
+/// The duration of the measurement: two heartbeats.
 const LENGTH: Duration = Duration::from_secs(32);
 
-/// Both ends of every stream are files, the other one in a process that is started after this.
+/// Raises the limit of open files, because each stream needs one here and one in the gateway, which inherits the limit.
 pub(crate) fn allow_many_files() {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let (_, maximum) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, maximum, maximum).unwrap();
 }
 
 pub(crate) async fn measure(gateway: &Gateway, count: usize, report: &mut Report) {
-    let players = gateway.players(count.div_ceil(EACH)).await;
+    let players = gateway.players(count.div_ceil(STREAMS_PER_PLAYER)).await;
     let tickets = gateway.tickets(&players).await;
     let before = Usage::of(gateway.pid());
     let streams = gateway.streams(&tickets, count).await;
@@ -30,7 +30,7 @@ pub(crate) async fn measure(gateway: &Gateway, count: usize, report: &mut Report
     let (after, took) = (Usage::of(gateway.pid()), began.elapsed());
     drop(streams);
 
-    // Whatever is more: the heartbeats may need memory too.
+    // The larger of the two, because heartbeats may need memory too.
     let grown = opened.memory.max(after.memory).saturating_sub(before.memory);
     let each = grown as f64 / count as f64;
     let share = 100.0 * (after.cpu - opened.cpu).as_secs_f64() / took.as_secs_f64();
@@ -43,12 +43,12 @@ pub(crate) async fn measure(gateway: &Gateway, count: usize, report: &mut Report
     report.measure("idle_streams_cpu_percent", share);
 }
 
-/// Streams of one stock, beside axum's own server-sent events. Each server is new, as memory that was freed is not always given back.
+/// Compares streams of one stock with axum's server-sent events. Each server is new, because freed memory may stay resident.
 pub(crate) async fn measure_stock(gateway: &Gateway, count: usize, report: &mut Report) {
-    let players = gateway.players(1 + count.div_ceil(EACH)).await;
+    let players = gateway.players(1 + count.div_ceil(STREAMS_PER_PLAYER)).await;
     let (first, players) = players.split_at(1);
     let drop_id = gateway.drop().await;
-    // What the first stream needs is needed once.
+    // The first stream allocates what all streams share.
     let first = gateway.stock_streams(&drop_id, first, 1).await;
     let before = Usage::of(gateway.pid());
     let streams = gateway.stock_streams(&drop_id, players, count).await;
@@ -56,7 +56,7 @@ pub(crate) async fn measure_stock(gateway: &Gateway, count: usize, report: &mut 
     tokio::time::sleep(LENGTH).await;
     let (after, took) = (Usage::of(gateway.pid()), began.elapsed());
     drop((first, streams));
-    // Full syncs are sent meanwhile.
+    // The larger of the two, because full syncs are sent meanwhile.
     let grown = opened.memory.max(after.memory).saturating_sub(before.memory);
     let each = grown as f64 / count as f64;
     let share = 100.0 * (after.cpu - opened.cpu).as_secs_f64() / took.as_secs_f64();

@@ -1,12 +1,12 @@
-//! `/v1/me` with a bearer token, the same refused because its address is beyond its limit, and an empty handler of axum: the same
-//! client, one after the other on the same machine, in turns. And what an idle stream costs: of a ticket, and of the stock of
-//! one drop beside axum's own server-sent events.
+//! Compares `/v1/me` with a bearer token, the same request refused by the address limit, and an empty axum handler: with the same
+//! client, in turns on the same machine. It also measures idle streams: of tickets, and of the stock of one drop compared with
+//! axum's server-sent events.
 //!
-//! `cargo xtask bench gateway` runs all of it, and with `-- --streams-only` the last part. The gateway is the product as it is shipped,
-//! embedded, with the builtin issuer; the requests come through a trusted proxy from many addresses, so that limits are counted and
-//! do not bite.
+//! `cargo xtask bench gateway` runs everything; with `-- --streams-only` only the streams. The gateway is the release build with
+//! embedded stores and the builtin issuer. The requests come through a trusted proxy from many addresses, so that limits are counted
+//! but never exceeded.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod args;
 mod client;
@@ -24,21 +24,21 @@ use args::Args;
 use client::{OK, Run, TOO_MANY};
 use subject::Gateway;
 
-/// As the product has it, for the process that it is compared with.
+/// The reference process uses the same allocator as the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often the two are measured, in turns, and for how long each time.
+/// How often each is measured, in turns, and for how long.
 const ROUNDS: usize = 5;
 const LENGTH: Duration = Duration::from_secs(4);
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How many requests are under way at once, each on a connection of its own.
+/// How many requests are in flight, each on its own connection.
 const CONNECTIONS: usize = 64;
-/// How many players call.
+/// How many players send requests.
 const PLAYERS: usize = 500;
 
 fn main() {
-    if reference::is_wanted() {
+    if reference::is_reference() {
         return reference::serve();
     }
     let args = Args::parse();
@@ -61,7 +61,7 @@ fn main() {
     });
 }
 
-/// Our rate divided by theirs.
+/// Returns our rate divided by the reference's.
 async fn compare(gateway: &Gateway, refusing: &Gateway, report: &mut Report) -> f64 {
     let players = gateway.players(PLAYERS).await;
     let requests: Vec<Vec<u8>> =
@@ -69,13 +69,13 @@ async fn compare(gateway: &Gateway, refusing: &Gateway, report: &mut Report) -> 
     let reference = reference::start().await;
     let empty = vec![client::request("/", "", 0)];
 
-    // All from one address, each with a good token. The first one is let in.
+    // All requests come from one address with valid tokens. The first one is accepted.
     let tokens = refusing.players(PLAYERS).await;
     let from_one: Vec<Vec<u8>> = tokens.iter().map(|token| client::request("/v1/me", token, 0)).collect();
     client::once(refusing.address(), &from_one[..1]).await;
 
     let (mut ours, mut theirs, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
-    // Who is new is registered, which is not what this is about.
+    // The first request of a player registers the user, which is not measured.
     client::once(gateway.address(), &requests).await;
     client::run(gateway.address(), &requests, OK, CONNECTIONS, WARM_UP).await;
     client::run(reference.address(), &empty, OK, CONNECTIONS, WARM_UP).await;
@@ -112,7 +112,7 @@ async fn compare(gateway: &Gateway, refusing: &Gateway, report: &mut Report) -> 
             format!("{:.1} us", measure.cpu_per_request()),
         ]);
     }
-    // What HTTP and the sockets cost is in both. What we add to that is the empty handler's cost subtracted.
+    // Both include the cost of HTTP and sockets. Subtracting the empty handler leaves the gateway's own cost.
     let added = |measure: &Measure| measure.cpu_per_request() - theirs.cpu_per_request();
     let (share, share_added) =
         (refusals.cpu_per_request() / ours.cpu_per_request(), added(&refusals) / added(&ours));
@@ -121,7 +121,7 @@ async fn compare(gateway: &Gateway, refusing: &Gateway, report: &mut Report) -> 
         format!("{:.2}", refusals.rate() / ours.rate()),
         String::new(),
         String::new(),
-        format!("{share:.2} (without what an empty handler costs: {share_added:.2})"),
+        format!("{share:.2} (without the cost of an empty handler: {share_added:.2})"),
     ]);
     report.measure("refused_per_second", refusals.rate());
     report.measure("refused_cpu_us", refusals.cpu_per_request());
@@ -136,7 +136,7 @@ async fn compare(gateway: &Gateway, refusing: &Gateway, report: &mut Report) -> 
     ours.rate() / theirs.rate()
 }
 
-/// A run, and what the server used for it.
+/// A run, and the server's processor time.
 struct Measure {
     run: Run,
     cpu: Duration,
@@ -158,7 +158,7 @@ async fn measured(pid: u32, run: impl Future<Output = Run>) -> Measure {
     Measure { run, cpu: Usage::of(pid).cpu - before }
 }
 
-/// The middle one by its rate.
+/// Returns the run with the median rate.
 fn median(mut measures: Vec<Measure>) -> Measure {
     measures.sort_by(|one, other| one.rate().total_cmp(&other.rate()));
     measures.swap_remove(measures.len() / 2)

@@ -1,4 +1,4 @@
-//! What it is compared with: an axum server with a handler that does nothing and one whose stream stays idle, in a process of its own.
+//! The reference: an axum server with an empty handler and one with an idle stream, in a separate process.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -8,18 +8,18 @@ use axum::Router;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
 use futures::{Stream, StreamExt, stream};
-use testkit::{Program, Running};
+use testkit::{Program, RunningProgram};
 
-const WANTED: &str = "BENCH_REFERENCE";
-const PATIENCE: Duration = Duration::from_secs(20);
+const VARIABLE: &str = "BENCH_REFERENCE";
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Whether this process is to be the reference.
-pub(crate) fn is_wanted() -> bool {
-    std::env::var_os(WANTED).is_some()
+/// Returns whether this process was started as the reference.
+pub(crate) fn is_reference() -> bool {
+    std::env::var_os(VARIABLE).is_some()
 }
 
-/// Serves until killed, as axum's own example does.
-#[expect(clippy::print_stdout, reason = "it tells where it is")]
+/// Serves until it is killed.
+#[expect(clippy::print_stdout, reason = "reports its address to the parent")]
 pub(crate) fn serve() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -36,7 +36,7 @@ async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
 }
 
 pub(crate) struct Reference {
-    running: Running,
+    running: RunningProgram,
     address: SocketAddr,
 }
 
@@ -51,8 +51,8 @@ impl Reference {
 }
 
 pub(crate) async fn start() -> Reference {
-    let running = Program::new(std::env::current_exe().unwrap()).env(WANTED, "1").start().unwrap();
-    let line = running.wait_for_line("at ", PATIENCE).await;
+    let running = Program::new(std::env::current_exe().unwrap()).env(VARIABLE, "1").start().unwrap();
+    let line = running.wait_for_line("at ", TIMEOUT).await;
     let address = line.strip_prefix("at ").unwrap().parse().unwrap();
     Reference { running, address }
 }

@@ -1,26 +1,26 @@
-//! The gateway, as it is shipped.
+//! The release build of the gateway.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::{Folder, Program, Running};
+use testkit::{Folder, Program, RunningProgram};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A queue in which nobody is matched.
+/// A queue without a profile, so that no ticket is matched.
 const QUEUE: &str = "[matchmaking.queues.waiting]\n";
 
 pub(crate) struct Gateway {
-    running: Running,
+    running: RunningProgram,
     addresses: HashMap<String, String>,
     _folder: Folder,
 }
 
-/// A ticket that waits, and the headers by which its player asks for it.
+/// A waiting ticket, and the headers of its player's requests.
 pub(crate) struct Ticket {
     id: String,
     head: String,
@@ -31,11 +31,11 @@ impl Gateway {
         Self::with(program, benches::CONFIG).await
     }
 
-    /// One that lets in one request of each address, and no more.
+    /// Starts a gateway that accepts one request per address and day.
     pub(crate) async fn refusing(program: &Path) -> Self {
-        let wide = "address = \"10000/s burst 1000000\"";
-        assert!(benches::CONFIG.contains(wide));
-        Self::with(program, &benches::CONFIG.replace(wide, "address = \"1/d\"")).await
+        let unlimited = "address = \"10000/s burst 1000000\"";
+        assert!(benches::CONFIG.contains(unlimited));
+        Self::with(program, &benches::CONFIG.replace(unlimited, "address = \"1/d\"")).await
     }
 
     async fn with(program: &Path, settings: &str) -> Self {
@@ -47,7 +47,7 @@ impl Gateway {
             .env("PLAYHOUSE_DB_URL", format!("sqlite:{}", folder.path().join("bench.db").display()))
             .start()
             .unwrap();
-        let line = running.wait_for_line("\"admin\":", PATIENCE).await;
+        let line = running.wait_for_line("\"admin\":", TIMEOUT).await;
         Self { addresses: serde_json::from_str(&line).unwrap(), running, _folder: folder }
     }
 
@@ -59,40 +59,40 @@ impl Gateway {
         self.addresses["gateway"].parse().unwrap()
     }
 
-    /// Tokens of so many players.
+    /// Returns tokens of `count` players.
     pub(crate) async fn players(&self, count: usize) -> Vec<String> {
         let mut tokens = Vec::with_capacity(count);
         for at in 0..count {
-            let ask = format!(
+            let request = format!(
                 "POST /issuer/tokens?user=player-{at} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {}\r\n\
                  connection: close\r\n\r\n",
                 benches::OPERATOR_TOKEN
             );
-            let answer = self.ask(&self.addresses["admin"], &ask).await;
+            let answer = self.request(&self.addresses["admin"], &request).await;
             tokens.push(field(&answer, "token"));
         }
         tokens
     }
 
-    /// A ticket that waits for each of these players.
+    /// Creates a waiting ticket for each player.
     pub(crate) async fn tickets(&self, players: &[String]) -> Vec<Ticket> {
         const BODY: &str = "{\"queue\":\"waiting\"}";
         let mut tickets = Vec::with_capacity(players.len());
         for player in players {
             let head =
                 format!("host: bench\r\nauthorization: Bearer {player}\r\nx-forwarded-for: 10.2.0.1\r\n");
-            let ask = format!(
+            let request = format!(
                 "POST /v1/matchmaking/tickets HTTP/1.1\r\n{head}connection: close\r\ncontent-type: \
                  application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
                 BODY.len()
             );
-            let answer = self.ask(&self.addresses["gateway"], &ask).await;
+            let answer = self.request(&self.addresses["gateway"], &request).await;
             tickets.push(Ticket { id: field(&answer, "ticket_id"), head });
         }
         tickets
     }
 
-    /// Opens so many streams of these tickets, in turn.
+    /// Opens `count` streams of the tickets, in turn.
     pub(crate) async fn streams(&self, tickets: &[Ticket], count: usize) -> Vec<TcpStream> {
         let mut streams = Vec::with_capacity(count);
         for Ticket { id, head } in tickets.iter().cycle().take(count) {
@@ -110,17 +110,17 @@ impl Gateway {
             "host: bench\r\nauthorization: Bearer {}\r\nconnection: close\r\ncontent-type: application/json\r\n",
             benches::OPERATOR_TOKEN
         );
-        let ask = format!(
+        let request = format!(
             "POST /drops HTTP/1.1\r\n{head}idempotency-key: bench\r\ncontent-length: {}\r\n\r\n{BODY}",
             BODY.len()
         );
-        let id = field(&self.ask(&self.addresses["admin"], &ask).await, "drop_id");
-        let ask = format!("POST /drops/{id}/open HTTP/1.1\r\n{head}content-length: 2\r\n\r\n{{}}");
-        assert_eq!(field(&self.ask(&self.addresses["admin"], &ask).await, "state"), "OPEN");
+        let id = field(&self.request(&self.addresses["admin"], &request).await, "drop_id");
+        let request = format!("POST /drops/{id}/open HTTP/1.1\r\n{head}content-length: 2\r\n\r\n{{}}");
+        assert_eq!(field(&self.request(&self.addresses["admin"], &request).await, "state"), "OPEN");
         id
     }
 
-    /// Opens so many streams of a drop's stock, by these players in turn.
+    /// Opens `count` streams of a drop's stock, by the players in turn.
     pub(crate) async fn stock_streams(&self, drop: &str, players: &[String], count: usize) -> Vec<TcpStream> {
         let mut streams = Vec::with_capacity(count);
         for player in players.iter().cycle().take(count) {
@@ -132,7 +132,7 @@ impl Gateway {
         streams
     }
 
-    async fn ask(&self, to: &str, request: &str) -> String {
+    async fn request(&self, to: &str, request: &str) -> String {
         let mut socket = TcpStream::connect(to).await.unwrap();
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
@@ -141,7 +141,7 @@ impl Gateway {
     }
 }
 
-/// Opens a stream and reads until something has come.
+/// Opens a stream and reads until `awaited` arrives.
 pub(crate) async fn open_stream(to: SocketAddr, path: &str, head: &str, awaited: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(to).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\n{head}\r\n").as_bytes()).await.unwrap();

@@ -1,25 +1,25 @@
-//! What to run.
+//! The command line.
 
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-/// Our matchmaking against minimatch
+/// Compare our matchmaking with minimatch
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
-    /// Only these parts
+    /// Run only these parts
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
     only: Vec<Part>,
-    /// Leave minimatch out
+    /// Do not run minimatch
     #[arg(long, conflicts_with = "peer_only")]
     pub(crate) ours_only: bool,
-    /// Leave ours out
+    /// Do not run Playhouse
     #[arg(long)]
     pub(crate) peer_only: bool,
-    /// Half the time, half the trust
+    /// Measure for half the time and only once; less reliable
     #[arg(long)]
     quick: bool,
-    /// Said by cargo
+    /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -39,12 +39,12 @@ impl Args {
         self.only.is_empty() || self.only.contains(&part)
     }
 
-    /// How often a figure that is noisy is taken; the median counts.
+    /// Returns how often a noisy figure is measured. The median counts.
     pub(crate) fn rounds(&self) -> usize {
         if self.quick { 1 } else { 3 }
     }
 
-    /// How long something is measured.
+    /// Returns the duration of a measurement that takes `whole` seconds by default.
     pub(crate) fn seconds(&self, whole: u64) -> Duration {
         Duration::from_secs(whole) / if self.quick { 2 } else { 1 }
     }

@@ -1,4 +1,4 @@
-//! Engines that find a long queue.
+//! How fast engines drain a long queue.
 
 use std::time::{Duration, Instant};
 
@@ -9,71 +9,71 @@ use redis::aio::MultiplexedConnection;
 
 use crate::args::Args;
 use crate::results::{Results, Row};
-use crate::system::{Kind, Stage};
+use crate::system::{SystemKind, TestBed};
 
 const TICKETS: usize = 50_000;
 const INDEX: &str = "allTickets";
 const PENDING: &str = "proposed_ticket_ids";
-const LOOK: Duration = Duration::from_millis(3);
-const PATIENCE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) async fn drain(stage: &Stage, kind: Kind, args: &Args, results: &mut Results) {
+pub(crate) async fn drain(test_bed: &TestBed, kind: SystemKind, args: &Args, results: &mut Results) {
     for (engines, row) in [(1, Row::Drain), (2, Row::DrainByTwo)] {
         for _ in 0..args.rounds() {
-            let rate = once(stage, kind, engines, results).await;
+            let rate = once(test_bed, kind, engines, results).await;
             results.add(row, kind, rate);
         }
     }
 }
 
-/// Tickets per second, from the first look at which an engine has begun until the last ticket is gone.
+/// Returns the tickets per second, from the first poll that sees an engine at work until the last ticket is gone.
 ///
-/// What was gone at the first look is not counted, since nobody saw how long that took.
-async fn once(stage: &Stage, kind: Kind, engines: usize, results: &mut Results) -> f64 {
-    let mut system = stage.start(kind, 0).await;
+/// Tickets that are gone at the first poll are not counted, because the time they took is unknown.
+async fn once(test_bed: &TestBed, kind: SystemKind, engines: usize, results: &mut Results) -> f64 {
+    let mut system = test_bed.start(kind, 0).await;
     let tickets = open_match_load::preload(&system.target, &Options::default(), TICKETS).await.unwrap();
     let mut redis = system.connect().await;
-    assert_eq!(look(&mut redis).await, (TICKETS, 0), "tickets that were created wait in {INDEX}");
+    assert_eq!(queue_length(&mut redis).await, (TICKETS, 0), "tickets that were created wait in {INDEX}");
     let mut watcher = redis.clone();
     let watch = tokio::task::spawn_local(async move {
         let started = Instant::now();
         let mut first = None;
         loop {
-            let ((left, pending), now) = (look(&mut watcher).await, Instant::now());
+            let ((left, pending), now) = (queue_length(&mut watcher).await, Instant::now());
             if first.is_none() && (left < TICKETS || pending > 0) {
                 first = Some((left, now));
             }
             match first {
-                Some((counted, since)) if left == 0 => return (counted, (now - since).max(LOOK)),
-                _ => assert!(started.elapsed() < PATIENCE, "{left} tickets are left after {PATIENCE:?}"),
+                Some((counted, since)) if left == 0 => return (counted, (now - since).max(POLL_INTERVAL)),
+                _ => assert!(started.elapsed() < TIMEOUT, "{left} tickets are left after {TIMEOUT:?}"),
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     });
-    stage.add_engines(&mut system, engines).await;
+    test_bed.add_engines(&mut system, engines).await;
     let (counted, time) = watch.await.unwrap();
     let rate = counted as f64 / time.as_secs_f64();
     let checks = assignments(&mut redis, &tickets).await;
-    results.say(
+    results.print(
         kind,
         &format!("{engines} engine(s) drained {counted} of {TICKETS} tickets in {time:?}: {rate:.0}/s"),
     );
-    results.check(kind, checks.faults());
+    results.add_faults(kind, checks.faults());
     rate
 }
 
-/// How many tickets wait, and how many of them an engine has taken in hand.
-async fn look(redis: &mut MultiplexedConnection) -> (usize, usize) {
+/// Returns how many tickets wait, and how many of them an engine has fetched.
+async fn queue_length(redis: &mut MultiplexedConnection) -> (usize, usize) {
     redis::pipe().scard(INDEX).zcard(PENDING).query_async(redis).await.unwrap()
 }
 
-/// Compares what was written for all tickets, once it is there.
+/// Waits until all assignments are written, and compares them.
 async fn assignments(redis: &mut MultiplexedConnection, tickets: &[Bytes]) -> Checks {
     let started = Instant::now();
     loop {
         match try_assignments(redis, tickets).await {
             Some(checks) => return checks,
-            None => assert!(started.elapsed() < PATIENCE, "a ticket has left the queue and is not assigned"),
+            None => assert!(started.elapsed() < TIMEOUT, "a ticket has left the queue and is not assigned"),
         }
     }
 }
@@ -84,7 +84,7 @@ async fn try_assignments(redis: &mut MultiplexedConnection, tickets: &[Bytes]) -
         let keys: Vec<Vec<u8>> = tickets.iter().map(|ticket| [b"assign:", &ticket[..]].concat()).collect();
         let values: Vec<Option<Vec<u8>>> = redis.mget(keys).await.unwrap();
         for (ticket, value) in tickets.iter().zip(values) {
-            checks.first(ticket, &open_match_load::connection_of(value?.into())?);
+            checks.record_first(ticket, &open_match_load::connection_of(value?.into())?);
         }
     }
     Some(checks)

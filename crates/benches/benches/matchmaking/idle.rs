@@ -1,4 +1,4 @@
-//! Watchers who wait for nothing: what does their waiting cost?
+//! The cost of idle watchers.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use open_match_load::Options;
 
 use crate::args::Args;
 use crate::results::{Results, Row};
-use crate::system::{Kind, Stage};
+use crate::system::{SystemKind, TestBed};
 use crate::usage::{Cpu, commands_so_far};
 
 const WATCHERS: usize = 10_000;
-/// More than for players, so that nobody's limit of streams per connection is reached.
+/// More than for players, so that no server's limit of streams per connection is reached.
 const CONNECTIONS: usize = 128;
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn watchers(stage: &Stage, kind: Kind, args: &Args, results: &mut Results) {
+pub(crate) async fn watchers(test_bed: &TestBed, kind: SystemKind, args: &Args, results: &mut Results) {
     // Without an engine, so that no ticket is matched.
-    let system = stage.start(kind, 0).await;
+    let system = test_bed.start(kind, 0).await;
     let options = Options { connections: Some(CONNECTIONS), ..Options::default() };
     let idle = open_match_load::idle(&system.target, &options, WATCHERS).await.unwrap();
     tokio::time::sleep(SETTLE).await;
@@ -25,11 +25,11 @@ pub(crate) async fn watchers(stage: &Stage, kind: Kind, args: &Args, results: &m
     let time = args.seconds(10);
     tokio::time::sleep(time).await;
     let cpu = Cpu::of(&system).since(cpu);
-    // One of them is the question itself.
+    // One of them is the INFO command itself.
     let commands = commands_so_far(&mut redis).await - commands - 1;
-    assert_eq!(idle.waiting(), WATCHERS, "{}: {:?}", kind.name(), idle.troubles().first());
+    assert_eq!(idle.waiting(), WATCHERS, "{}: {:?}", kind.name(), idle.errors().first());
     let percent = |used: Duration| used.as_secs_f64() / time.as_secs_f64() * 100.0;
-    results.say(kind, &format!("{WATCHERS} idle watchers: {cpu:?}, {commands} Redis commands in {time:?}"));
+    results.print(kind, &format!("{WATCHERS} idle watchers: {cpu:?}, {commands} Redis commands in {time:?}"));
     results.add(Row::IdleCpu, kind, percent(cpu.total()));
     results.add(Row::IdleCpuRedis, kind, percent(cpu.redis));
     results.add(Row::IdleCommands, kind, commands as f64 / time.as_secs_f64());

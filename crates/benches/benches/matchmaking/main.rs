@@ -1,9 +1,9 @@
-//! Our matchmaking against minimatch: the same players, the same Redis, one after the other on the same machine.
+//! Our matchmaking compared with minimatch: the same load and the same kind of Redis, one after the other on the same machine.
 //!
-//! `cargo xtask bench matchmaking -- --only drain,idle --ours-only` runs a part of it. Every figure comes from a system that was
+//! `cargo xtask bench matchmaking -- --only drain,idle --ours-only` runs a part of it. Each figure comes from a system that was
 //! started for it, with an empty Redis that writes nothing to disk.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod args;
 mod drain;
@@ -20,7 +20,7 @@ use clap::Parser;
 
 use args::{Args, Part};
 use results::Results;
-use system::Stage;
+use system::TestBed;
 
 fn main() {
     let args = Args::parse();
@@ -28,36 +28,36 @@ fn main() {
 }
 
 async fn compare(args: &Args) {
-    let stage = Stage::prepare(args).await;
+    let test_bed = TestBed::prepare(args).await;
     let mut results = Results::default();
     raw::sets(&mut results).await;
-    let kinds = stage.kinds();
+    let kinds = test_bed.kinds();
     if args.runs(Part::Sustained) {
         for &kind in &kinds {
-            players::sustained(&stage, kind, args, &mut results).await;
+            players::sustained(&test_bed, kind, args, &mut results).await;
         }
     }
     if args.runs(Part::Latency) {
-        // In turns, so that a busy minute of the machine disturbs all alike.
+        // In turns, so that other load on the machine affects all systems alike.
         for _ in 0..args.rounds() {
             for &kind in &kinds {
-                players::latency(&stage, kind, args, &mut results).await;
+                players::latency(&test_bed, kind, args, &mut results).await;
             }
         }
     }
     for &kind in &kinds {
         if args.runs(Part::Commands) {
-            players::commands(&stage, kind, &mut results).await;
+            players::commands(&test_bed, kind, &mut results).await;
         }
         if args.runs(Part::Idle) {
-            idle::watchers(&stage, kind, args, &mut results).await;
+            idle::watchers(&test_bed, kind, args, &mut results).await;
         }
         if args.runs(Part::Drain) && kind.engine_differs() {
-            drain::drain(&stage, kind, args, &mut results).await;
+            drain::drain(&test_bed, kind, args, &mut results).await;
         }
         if args.runs(Part::Reconnect) {
-            players::reconnect(&stage, kind, args, &mut results).await;
+            players::reconnect(&test_bed, kind, args, &mut results).await;
         }
     }
-    results.report(&stage);
+    results.report(&test_bed);
 }

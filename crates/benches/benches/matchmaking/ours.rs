@@ -1,18 +1,18 @@
-//! Playhouse as a fleet of two: a frontend and an engine, with the stores that a fleet has.
+//! Playhouse as a fleet of two processes: a frontend and an engine, on the stores of a fleet.
 
 use std::fs;
 use std::path::PathBuf;
 
-use testkit::{Database, Folder, Nats, Program, Redis, Running, SqlServer};
+use testkit::{Database, Folder, Nats, Program, Redis, RunningProgram, SqlServer};
 
-/// What ours needs beside Redis. The database records matches; the bus carries an event for each.
+/// The servers that Playhouse needs besides Redis: the database records matches, the bus carries an event for each.
 pub(crate) struct Ours {
     program: PathBuf,
     sql: SqlServer,
     nats: Nats,
 }
 
-/// What one system of ours needs while it runs.
+/// The stores of one running system.
 pub(crate) struct Support {
     program: PathBuf,
     folder: Folder,
@@ -22,12 +22,12 @@ pub(crate) struct Support {
 }
 
 impl Ours {
-    /// `None`, and the reason on stderr, if the program has not been built.
+    /// Starts the servers. If the program has not been built, prints that and returns `None`.
     pub(crate) async fn prepare() -> Option<Self> {
         let program = benches::product();
         if !program.is_file() {
             eprintln!(
-                "without playhouse: `cargo build --release -p playhouse` first, or use `cargo xtask bench`"
+                "skipping playhouse: run `cargo build --release -p playhouse` first, or use `cargo xtask bench`"
             );
             return None;
         }
@@ -47,15 +47,15 @@ impl Ours {
 }
 
 impl Support {
-    pub(crate) fn frontend(&self) -> Running {
+    pub(crate) fn frontend(&self) -> RunningProgram {
         self.start("matchmaking-frontend", "")
     }
 
-    pub(crate) fn engine(&self) -> Running {
+    pub(crate) fn engine(&self) -> RunningProgram {
         self.start("matchmaking-engine", r#", "outbox-relay""#)
     }
 
-    fn start(&self, role: &str, others: &str) -> Running {
+    fn start(&self, role: &str, others: &str) -> RunningProgram {
         let file = self.folder.path().join(format!("{role}.toml"));
         fs::write(&file, self.configuration(&format!("\"{role}\"{others}"))).unwrap();
         Program::new(&self.program)
@@ -73,11 +73,11 @@ impl Support {
             listen.open_match = "127.0.0.1:0"
             listen.admin = "127.0.0.1:0"
             listen.gateway = "127.0.0.1:0"
-            listen.internal = "127.0.0.1:0"
+            listen.service_api = "127.0.0.1:0"
             db.url = "{database}"
             db.migrate = true
             locks.buckets = 1000
-            hot.url = "{redis}"
+            redis.url = "{redis}"
             bus.url = "{nats}"
             [matchmaking.assigners.bench]
             kind = "static"

@@ -1,14 +1,14 @@
-//! All figures, and whether they reach the goals.
+//! All figures, compared with their goals.
 
 use std::collections::BTreeMap;
 
-use open_match_load::{Faults, Outcome};
+use open_match_load::{Faults, LoadReport};
 use testkit::bench::Report;
 
 use crate::peer::VARIABLE;
-use crate::system::{Kind, Stage};
+use crate::system::{SystemKind, TestBed};
 
-/// What is measured.
+/// A figure that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
     Sustained,
@@ -38,16 +38,16 @@ pub(crate) enum Row {
     RawSets,
 }
 
-/// What a figure of ours should be.
+/// The goal of a figure of Playhouse.
 #[derive(Clone, Copy, Debug)]
 enum Goal {
-    /// So many times minimatch's better one, or more.
+    /// At least this multiple of minimatch's better figure.
     AtLeast(f64),
-    /// So many times minimatch's better one, or less.
+    /// At most this multiple of minimatch's better figure.
     AtMost(f64),
-    /// A number.
+    /// Less than this number.
     Below(f64),
-    /// More than another figure of ours.
+    /// More than another figure of Playhouse.
     MoreThan(Row),
     None,
 }
@@ -64,9 +64,9 @@ impl Row {
     const fn about(self) -> (&'static str, Goal) {
         match self {
             Self::Sustained => ("sustained tickets/s, p99 < 1 s", Goal::AtLeast(2.0)),
-            Self::SustainedP99 => ("  p99 there, ms", Goal::None),
+            Self::SustainedP99 => ("  p99 at that rate, ms", Goal::None),
             Self::ClosedRate => ("tickets/s, closed loop of 2,000", Goal::AtLeast(2.0)),
-            Self::ClosedP99 => ("  p99 there, ms", Goal::None),
+            Self::ClosedP99 => ("  p99 at that rate, ms", Goal::None),
             Self::P50 => ("p50 at 2,000/s, ms", Goal::AtMost(0.25)),
             Self::P99 => ("p99 at 2,000/s, ms", Goal::AtMost(0.25)),
             Self::Max => ("max at 2,000/s, ms", Goal::None),
@@ -82,13 +82,13 @@ impl Row {
             Self::IdleCommands => ("  Redis commands/s", Goal::Below(50.0)),
             Self::Drain => ("drain of 50,000, tickets/s", Goal::AtLeast(5.0)),
             Self::DrainByTwo => ("  by two engines", Goal::MoreThan(Self::Drain)),
-            Self::Reconnecting => ("tickets/s, a connection each", Goal::None),
-            Self::Wrong => ("assignments that were wrong", Goal::Below(1.0)),
+            Self::Reconnecting => ("tickets/s, one connection each", Goal::None),
+            Self::Wrong => ("wrong assignments", Goal::Below(1.0)),
             Self::RawSets => ("this machine: plain SETs/s of Redis", Goal::None),
         }
     }
 
-    /// Whether the larger of two is the better.
+    /// Returns whether larger is better.
     const fn more_is_better(self) -> bool {
         use Row::{ClosedRate, Drain, DrainByTwo, Reconnecting, Sustained};
         matches!(self, Sustained | ClosedRate | Drain | DrainByTwo | Reconnecting)
@@ -98,71 +98,71 @@ impl Row {
 /// All figures so far.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    figures: BTreeMap<(Row, Kind), Vec<f64>>,
-    doubts: Vec<String>,
+    figures: BTreeMap<(Row, SystemKind), Vec<f64>>,
+    warnings: Vec<String>,
 }
 
 impl Results {
-    pub(crate) fn add(&mut self, row: Row, kind: Kind, figure: f64) {
+    pub(crate) fn add(&mut self, row: Row, kind: SystemKind, figure: f64) {
         self.figures.entry((row, kind)).or_default().push(figure);
     }
 
-    /// Tells what has just been found.
-    pub(crate) fn say(&self, kind: Kind, what: &str) {
+    /// Prints an intermediate result.
+    pub(crate) fn print(&self, kind: SystemKind, what: &str) {
         eprintln!("{:<18} {what}", kind.name());
     }
 
-    /// Tells the outcome of a run, and keeps what was wrong with it.
-    pub(crate) fn note(&mut self, kind: Kind, what: &str, outcome: &Outcome) {
-        self.say(kind, &format!("{what}: {outcome}"));
-        self.check(kind, outcome.faults);
-        for complaint in outcome.complaints() {
-            self.doubts.push(format!("{}, {what}: {complaint}", kind.name()));
+    /// Prints the report of a run, and records its faults and warnings.
+    pub(crate) fn record(&mut self, kind: SystemKind, what: &str, load: &LoadReport) {
+        self.print(kind, &format!("{what}: {load}"));
+        self.add_faults(kind, load.faults);
+        for warning in load.warnings() {
+            self.warnings.push(format!("{}, {what}: {warning}", kind.name()));
         }
     }
 
-    /// Counts what a matchmaker must never do.
-    pub(crate) fn check(&mut self, kind: Kind, faults: Faults) {
+    /// Adds to the count of wrong assignments.
+    pub(crate) fn add_faults(&mut self, kind: SystemKind, faults: Faults) {
         let Faults { alone, crowded, changed, repeated } = faults;
         let wrong = self.figures.entry((Row::Wrong, kind)).or_insert_with(|| vec![0.0]);
         wrong[0] += (alone + crowded + changed + repeated) as f64;
     }
 
-    /// The median.
-    fn get(&self, row: Row, kind: Kind) -> Option<f64> {
+    /// Returns the median.
+    fn get(&self, row: Row, kind: SystemKind) -> Option<f64> {
         let mut figures = self.figures.get(&(row, kind))?.clone();
         figures.sort_by(f64::total_cmp);
         figures.get(figures.len() / 2).copied()
     }
 
     fn best_peer(&self, row: Row) -> Option<f64> {
-        let peers = [Kind::MinimatchGrpc, Kind::MinimatchConnect];
+        let peers = [SystemKind::MinimatchGrpc, SystemKind::MinimatchConnect];
         let figures = peers.into_iter().filter_map(|kind| self.get(row, kind));
         if row.more_is_better() { figures.reduce(f64::max) } else { figures.reduce(f64::min) }
     }
 
     fn ratio(&self, row: Row) -> Option<f64> {
         let peer = self.best_peer(row).filter(|peer| *peer > 0.0)?;
-        Some(self.get(row, Kind::Playhouse)? / peer)
+        Some(self.get(row, SystemKind::Playhouse)? / peer)
     }
 
-    /// What it should be, and whether it is.
+    /// Returns the goal, and whether it is reached.
     fn judge(&self, row: Row) -> (String, Option<bool>) {
-        let ours = self.get(row, Kind::Playhouse);
+        let ours = self.get(row, SystemKind::Playhouse);
         match row.about().1 {
             Goal::AtLeast(goal) => (format!(">= {goal}x"), self.ratio(row).map(|ratio| ratio >= goal)),
             Goal::AtMost(goal) => (format!("<= {goal}x"), self.ratio(row).map(|ratio| ratio <= goal)),
             Goal::Below(goal) => (format!("< {goal}"), ours.map(|ours| ours < goal)),
             Goal::MoreThan(other) => {
-                let other = self.get(other, Kind::Playhouse);
+                let other = self.get(other, SystemKind::Playhouse);
                 ("> one".to_owned(), ours.zip(other).map(|(ours, other)| ours > other))
             }
             Goal::None => (String::new(), None),
         }
     }
 
-    pub(crate) fn report(&self, stage: &Stage) {
-        let kinds = Kind::ALL.map(Kind::name);
+    pub(crate) fn report(&self, test_bed: &TestBed) {
+        let kinds = SystemKind::ALL.map(SystemKind::name);
         let mut report = Report::new("matchmaking")
             .columns(["measure"].into_iter().chain(kinds).chain(["ratio", "goal", "reached"]));
         let rows: std::collections::BTreeSet<Row> = self.figures.keys().map(|(row, _)| *row).collect();
@@ -171,7 +171,7 @@ impl Results {
             let (goal, verdict) = self.judge(row);
             judged += u32::from(verdict.is_some());
             reached += u32::from(verdict == Some(true));
-            let figures = Kind::ALL.map(|kind| self.get(row, kind).map_or("-".to_owned(), short));
+            let figures = SystemKind::ALL.map(|kind| self.get(row, kind).map_or("-".to_owned(), short));
             let ratio = self.ratio(row).map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
             let verdict = verdict.map_or("", |reached| if reached { "yes" } else { "NO" });
             let cells = [row.about().0.to_owned()].into_iter().chain(figures);
@@ -186,20 +186,20 @@ impl Results {
             ("drain_per_s", Row::Drain),
             ("raw_sets_per_s", Row::RawSets),
         ] {
-            if let Some(figure) = self.get(row, Kind::Playhouse) {
+            if let Some(figure) = self.get(row, SystemKind::Playhouse) {
                 report.measure(key, figure);
             }
         }
-        report.word("goals", &format!("{reached}/{judged}"));
-        // Of a program that was built elsewhere we only know that it was called minimatch.
-        let peer = match stage.has(Kind::MinimatchGrpc) {
+        report.label("goals", &format!("{reached}/{judged}"));
+        // The version of a program that was built elsewhere is unknown.
+        let peer = match test_bed.has(SystemKind::MinimatchGrpc) {
             true if std::env::var_os(VARIABLE).is_some() => "given",
             true => "minimatch",
             false => "absent",
         };
-        report.word("peer", peer);
-        for doubt in &self.doubts {
-            eprintln!("doubt: {doubt}");
+        report.label("peer", peer);
+        for warning in &self.warnings {
+            eprintln!("warning: {warning}");
         }
         report.finish(self.ratio(Row::Sustained)).unwrap();
     }

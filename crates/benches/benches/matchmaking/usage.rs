@@ -1,4 +1,4 @@
-//! What the servers use: processor time, and commands of Redis.
+//! Resources that the servers use: processor time and Redis commands.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use crate::system::System;
 
-/// Processor time.
+/// The processor time of the servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) frontend: Duration,
@@ -29,7 +29,7 @@ impl Cpu {
         }
     }
 
-    /// What was used since then.
+    /// Returns the difference to an earlier reading.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             frontend: self.frontend - before.frontend,
@@ -43,14 +43,14 @@ impl Cpu {
     }
 }
 
-/// Commands that Redis has run since it was started, those inside scripts included.
+/// Returns how many commands Redis has run since its start, including those inside scripts.
 pub(crate) async fn commands_so_far(redis: &mut MultiplexedConnection) -> u64 {
     let stats: String = redis::cmd("INFO").arg("stats").query_async(redis).await.unwrap();
     let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
     line.unwrap().trim().parse().unwrap()
 }
 
-/// Listens to every command.
+/// Counts Redis commands by MONITOR.
 pub(crate) struct Monitor {
     counts: Rc<Counts>,
     listener: JoinHandle<()>,
@@ -87,7 +87,7 @@ impl Monitor {
         Self { counts, listener }
     }
 
-    /// Commands that clients have sent, and commands that scripts have called.
+    /// Returns the numbers of commands that clients sent and that scripts called.
     pub(crate) fn finish(self) -> (u64, u64) {
         self.listener.abort();
         (self.counts.by_clients.get(), self.counts.by_scripts.get())

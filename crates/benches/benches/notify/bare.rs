@@ -1,4 +1,4 @@
-//! The same hops by bare clients: commit a row, publish and be acknowledged, receive, commit a row, write to a socket.
+//! The reference: the same hops with bare clients. Commit a row, publish with acknowledgement, receive, commit a row, write to a socket.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use sqlx::{Connection, Executor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::world::World;
+use crate::fleet::Fleet;
 
-/// About as much as an event, and as a row of an inbox.
+/// About the size of an event and of an inbox row.
 const PAYLOAD: usize = 500;
 
 pub(crate) struct Bare {
@@ -24,13 +24,13 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// On the same servers as the product.
-    pub(crate) async fn open(world: &World) -> Self {
-        let mut sql = MySqlConnection::connect(world.database.url()).await.unwrap();
+    /// Connects to the servers of the product.
+    pub(crate) async fn open(fleet: &Fleet) -> Self {
+        let mut sql = MySqlConnection::connect(fleet.database.url()).await.unwrap();
         let table =
             "CREATE TABLE IF NOT EXISTS bare (id BIGINT PRIMARY KEY AUTO_INCREMENT, data VARBINARY(2000))";
         sql.execute(table).await.unwrap();
-        let client = async_nats::connect(world.nats.url()).await.unwrap();
+        let client = async_nats::connect(fleet.nats.url()).await.unwrap();
         let jetstream = jetstream::new(client);
         let config = stream::Config {
             name: "BARE".to_owned(),
@@ -47,7 +47,7 @@ impl Bare {
         Self { sql, jetstream, messages, near, far }
     }
 
-    /// All hops once: how long the first commit took, and how long all of it.
+    /// Runs all hops once. Returns the duration of the first commit and the total.
     pub(crate) async fn run(&mut self) -> (Duration, Duration) {
         let payload = vec![b'x'; PAYLOAD];
         let began = Instant::now();

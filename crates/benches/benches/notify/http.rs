@@ -1,4 +1,4 @@
-//! Just enough of HTTP/1.1, so that the client costs little on the machine that it shares with what is measured.
+//! A minimal HTTP/1.1 client, which costs little on the machine that it shares with the product.
 
 use std::io;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A connection that is used again and again.
+/// A keep-alive connection.
 pub(crate) struct Connection {
     socket: TcpStream,
     buffer: Vec<u8>,
@@ -22,7 +22,7 @@ impl Connection {
 
     pub(crate) async fn get(&mut self, path: &str, token: &str) -> Value {
         let head = format!("GET {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n\r\n");
-        self.ask(head.into_bytes()).await
+        self.send(head.into_bytes()).await
     }
 
     pub(crate) async fn post(&mut self, path: &str, token: &str, key: &str, body: &Value) -> Value {
@@ -32,10 +32,10 @@ impl Connection {
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        self.ask(request.into_bytes()).await
+        self.send(request.into_bytes()).await
     }
 
-    async fn ask(&mut self, request: Vec<u8>) -> Value {
+    async fn send(&mut self, request: Vec<u8>) -> Value {
         self.socket.write_all(&request).await.unwrap();
         let head_end = loop {
             if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
@@ -66,14 +66,14 @@ impl Connection {
     }
 }
 
-/// A stream of events.
+/// A player's event stream.
 pub(crate) struct Events {
     socket: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Events {
-    /// Opens it and waits until it is ready.
+    /// Opens the stream and waits for its `ready` event.
     pub(crate) async fn open(address: &str, token: &str, forwarded_for: &str) -> Self {
         let mut socket = TcpStream::connect(address).await.unwrap();
         let head = format!(
@@ -96,12 +96,12 @@ impl Events {
         self.buffer.extend_from_slice(&piece[..read]);
     }
 
-    /// The resources that were granted, of the next notifications, and when they came.
+    /// Waits for the next notifications. Returns their time of arrival and the granted resources.
     pub(crate) async fn granted(&mut self) -> (Instant, Vec<u64>) {
         const FIELD: &[u8] = b"\"resource\":\"r";
         loop {
             self.read().await;
-            let came = Instant::now();
+            let arrived = Instant::now();
             let Some(end) = rfind(&self.buffer, b"\n\n") else { continue };
             let complete: Vec<u8> = self.buffer.drain(..end + 2).collect();
             let mut granted = Vec::new();
@@ -113,7 +113,7 @@ impl Events {
                 granted.push(digits.parse().unwrap());
             }
             if !granted.is_empty() {
-                return (came, granted);
+                return (arrived, granted);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What streams cost on which nothing happens.
+//! The cost of idle streams.
 
 use std::time::{Duration, Instant};
 
@@ -6,24 +6,24 @@ use benches::Usage;
 use futures::StreamExt;
 use testkit::bench::Report;
 
-use crate::world::World;
+use crate::fleet::Fleet;
 
 const STREAMS: usize = 10_000;
-/// As many as a player may have.
+/// As many as are allowed.
 const PER_PLAYER: usize = 5;
-const WATCHED: Duration = Duration::from_secs(30);
+const LENGTH: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(report: &mut Report) {
-    let world = World::start("").await;
-    let players = world.players(STREAMS / PER_PLAYER).await;
-    let before = Usage::of(world.pid());
-    let opening = (0..STREAMS).map(|at| world.events(&players[at / PER_PLAYER]));
+    let fleet = Fleet::start("").await;
+    let players = fleet.players(STREAMS / PER_PLAYER).await;
+    let before = Usage::of(fleet.pid());
+    let opening = (0..STREAMS).map(|at| fleet.events(&players[at / PER_PLAYER]));
     let streams: Vec<_> = futures::stream::iter(opening).buffer_unordered(64).collect().await;
-    // What was needed to open them is given back within some seconds.
+    // Memory for opening them is freed within some seconds.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (opened, began) = (Usage::of(world.pid()), Instant::now());
-    tokio::time::sleep(WATCHED).await;
-    let cpu = Usage::of(world.pid()).cpu - opened.cpu;
+    let (opened, began) = (Usage::of(fleet.pid()), Instant::now());
+    tokio::time::sleep(LENGTH).await;
+    let cpu = Usage::of(fleet.pid()).cpu - opened.cpu;
     let share = 100.0 * cpu.as_secs_f64() / began.elapsed().as_secs_f64();
     let bytes = opened.memory.saturating_sub(before.memory) as f64 / streams.len() as f64;
     report.row([

@@ -1,4 +1,4 @@
-//! How many events per second become rows of inboxes, beside reading the same events from JetStream and nothing else.
+//! The intake: events per second that become inbox rows, compared with only reading them from JetStream.
 
 use std::time::{Duration, Instant};
 
@@ -11,41 +11,41 @@ use sqlx::Connection;
 use sqlx::mysql::MySqlConnection;
 use testkit::bench::Report;
 
-use crate::world::World;
+use crate::fleet::Fleet;
 
 const EVENTS: usize = 30_000;
-const AT_ONCE: usize = 1_000;
+const BATCH: usize = 1_000;
 const USERS: u64 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(crate) async fn run(report: &mut Report) {
-    let world = World::start("").await;
-    let client = async_nats::connect(world.nats.url()).await.unwrap();
+    let fleet = Fleet::start("").await;
+    let client = async_nats::connect(fleet.nats.url()).await.unwrap();
     let jetstream = jetstream::new(client);
-    let mut sql = MySqlConnection::connect(world.database.url()).await.unwrap();
-    // Events that name users who do not exist tell nobody.
+    let mut sql = MySqlConnection::connect(fleet.database.url()).await.unwrap();
+    // Events for unknown users have no recipients.
     let users: Vec<String> =
         (0..USERS).map(|n| format!("(X'{}', 'active', '', 1)", user(n).replace('-', ""))).collect();
     let insert = format!("INSERT INTO users (user_id, state, roles, created_at) VALUES {}", users.join(", "));
     sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut sql).await.unwrap();
-    // It waits while there is something to take in.
-    world.running.pause().await;
-    for start in (0..EVENTS).step_by(AT_ONCE) {
+    // Paused while the events are published, so that the whole backlog is measured.
+    fleet.running.pause().await;
+    for start in (0..EVENTS).step_by(BATCH) {
         let publish =
-            (start..start + AT_ONCE).map(|n| jetstream.publish("playhouse.bench.told.v1", event(n).into()));
+            (start..start + BATCH).map(|n| jetstream.publish("playhouse.bench.granted.v1", event(n).into()));
         let acks = join_all(publish).await.into_iter().map(Result::unwrap);
         join_all(acks.map(IntoFuture::into_future)).await.into_iter().for_each(|ack| drop(ack.unwrap()));
     }
     let raw = read(&jetstream).await;
     let (before, began) = (count(&mut sql).await, Instant::now());
-    world.running.resume();
+    fleet.running.resume();
     while count(&mut sql).await < before + EVENTS as i64 {
-        assert!(began.elapsed() < PATIENCE, "too slow");
+        assert!(began.elapsed() < TIMEOUT, "too slow");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let ours = EVENTS as f64 / began.elapsed().as_secs_f64();
     report.row([
-        "events taken into inboxes per second".to_owned(),
+        "intake: events into inboxes per second".to_owned(),
         format!("{ours:.0}"),
         format!("{raw:.0}"),
         format!("{:.2}", ours / raw),
@@ -56,7 +56,7 @@ pub(crate) async fn run(report: &mut Report) {
     report.measure("jetstream_per_second", raw);
 }
 
-/// As a service of the game might publish it; its template is the one of a grant.
+/// Returns an event as a service of the game might publish it. It uses the template of a grant.
 fn event(n: usize) -> String {
     let user = user(n as u64 % USERS);
     json!({
@@ -80,7 +80,7 @@ async fn count(sql: &mut MySqlConnection) -> i64 {
     rows
 }
 
-/// Events per second that are only read.
+/// Returns the events per second of a consumer that only reads and acknowledges.
 async fn read(jetstream: &jetstream::Context) -> f64 {
     let stream = jetstream.get_stream("PLAYHOUSE").await.unwrap();
     let config = pull::Config { durable_name: Some("raw".to_owned()), ..pull::Config::default() };

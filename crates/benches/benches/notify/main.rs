@@ -1,22 +1,22 @@
-//! How long it takes from the commit of a grant to the player's screen, and what players who wait cost.
+//! The latency from the commit of a grant to the player's stream, and the cost of idle streams.
 //!
-//! `cargo xtask bench notify` runs all of it: the product as it is shipped, one process with all roles on MariaDB (commits are synced),
-//! Redis and NATS. Beside it the same hops by bare clients, one after the other in the same run: commit a row, publish and be
-//! acknowledged, receive, commit a row, write to a socket. Arguments choose parts: `latency`, `load`, `intake`, `idle`.
+//! `cargo xtask bench notify` runs everything: the release build, one process with all roles on MariaDB (with synced commits), Redis
+//! and NATS. The reference in the same run does the same hops with bare clients: commit a row, publish with acknowledgement, receive,
+//! commit a row, write to a socket. Arguments choose parts: `latency`, `load`, `intake`, `idle`.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod bare;
+mod fleet;
 mod http;
 mod idle;
 mod intake;
 mod latency;
-mod world;
 
 use open_match_load::Histogram;
 use testkit::bench::Report;
 
-use world::World;
+use fleet::Fleet;
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -31,12 +31,12 @@ async fn run() {
         Report::new("notify").columns(["what", "ours", "reference", "ratio", "goal", "reference is"]);
     let mut ratio = None;
     if is_wanted("latency") || is_wanted("load") {
-        let world = World::start("").await;
+        let fleet = Fleet::start("").await;
         if is_wanted("latency") {
-            ratio = Some(latency::idle(&world, &mut report).await);
+            ratio = Some(latency::idle(&fleet, &mut report).await);
         }
         if is_wanted("load") {
-            latency::under_load(&world, &mut report).await;
+            latency::under_load(&fleet, &mut report).await;
         }
     }
     if is_wanted("intake") {

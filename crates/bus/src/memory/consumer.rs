@@ -1,4 +1,4 @@
-//! Durable consumers of the embedded bus. Their progress ends with the process, as the log does.
+//! Durable consumers of the embedded bus. Like the log, their progress ends with the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Log, Memory, Stored};
-use crate::consume::{Answer, Origin};
-use crate::read::below;
+use super::{Log, Memory, StoredEvent};
+use crate::consume::{Origin, Response};
+use crate::read::strip_prefix;
 use crate::{Delivery, Error, Subscription};
 
-/// A durable consumer in this process. All of a name share one progress.
+/// A durable consumer in this process. Consumers of the same name share their progress.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryConsumer {
     memory: Memory,
@@ -23,18 +23,18 @@ pub(crate) struct MemoryConsumer {
 pub(super) struct Shared {
     name: String,
     progress: Mutex<Progress>,
-    /// Something was answered, so that there may be more to deliver.
-    answered: Notify,
+    /// Notified after a response, because more events may be deliverable.
+    responded: Notify,
 }
 
 #[derive(Debug)]
 struct Progress {
     subscription: Subscription,
-    /// Up to here everything has been delivered at least once, or is not for this consumer.
+    /// The position up to which every event was delivered at least once, or does not match.
     passed: u64,
-    /// What is delivered and not acknowledged, by its position.
+    /// Delivered events that are not acknowledged, by position.
     pending: BTreeMap<u64, Pending>,
-    /// The same in the order in which it is to be delivered again.
+    /// The same events in the order of their next delivery.
     due: BTreeSet<(Instant, u64)>,
 }
 
@@ -60,60 +60,60 @@ impl MemoryConsumer {
         &self.shared.name
     }
 
-    /// The position up to which everything is acknowledged.
-    pub(crate) fn floor(&self) -> u64 {
+    /// Returns the position up to which everything is acknowledged.
+    pub(crate) fn ack_floor(&self) -> u64 {
         let progress = self.shared.lock();
         progress.pending.first_key_value().map_or(progress.passed, |(position, _)| position - 1)
     }
 
     pub(crate) async fn fetch(&self, max: usize, wait: Duration) -> Vec<Delivery> {
         let deadline = Instant::now() + wait;
-        let mut news = self.memory.0.last.subscribe();
+        let mut published = self.memory.0.last.subscribe();
         loop {
-            // Both before the look, so that whatever happens after it ends the wait.
-            news.mark_unchanged();
-            let answered = self.shared.answered.notified();
+            // Both before the check, so that any later change ends the wait.
+            published.mark_unchanged();
+            let responded = self.shared.responded.notified();
             let (taken, next) = self.take(max);
             if !taken.is_empty() || Instant::now() >= deadline {
                 return taken;
             }
             let until = next.map_or(deadline, |next| next.min(deadline));
             tokio::select! {
-                _ = news.changed() => {}
-                () = answered => {}
+                _ = published.changed() => {}
+                () = responded => {}
                 () = sleep_until(until) => {}
             }
         }
     }
 
-    pub(crate) fn answer(&self, position: u64, answer: Answer) {
+    pub(crate) fn respond(&self, position: u64, response: Response) {
         let now = Instant::now();
         let mut progress = self.shared.lock();
-        match answer {
-            Answer::Done | Answer::GivenUp => progress.settle(position),
-            Answer::Again(after) => progress.postpone(position, now + after),
-            Answer::InProgress => {
+        match response {
+            Response::Done | Response::GivenUp => progress.settle(position),
+            Response::RedeliverAfter(after) => progress.postpone(position, now + after),
+            Response::InProgress => {
                 let due = now + progress.subscription.ack_wait;
                 progress.postpone(position, due);
             }
         }
         drop(progress);
-        self.shared.answered.notify_waiters();
+        self.shared.responded.notify_waiters();
     }
 
-    /// What there is to deliver now, and when something is to be delivered again.
+    /// Returns the events to deliver now, and the time of the next redelivery.
     fn take(&self, max: usize) -> (Vec<Delivery>, Option<Instant>) {
         let now = Instant::now();
-        // Always in this order. Nobody holds the log and asks for a progress.
+        // Always lock in this order, to avoid a deadlock.
         let mut progress = self.shared.lock();
         let mut log = self.memory.0.lock();
-        log.forget(&self.memory.0, now);
+        log.expire(&self.memory.0, now);
         let taken = progress.take(&log, &self.memory.0.prefix, max, now);
         let next = progress.due.first().map(|(due, _)| *due);
-        let deliver = |(event, attempt): (Stored, u64)| Delivery {
+        let deliver = |(event, attempt): (StoredEvent, u64)| Delivery {
             position: event.position,
             attempt,
-            subject: below(&event.subject, &self.memory.0.prefix).to_owned(),
+            subject: strip_prefix(&event.subject, &self.memory.0.prefix).to_owned(),
             body: event.body,
             origin: Origin::Memory(self.clone()),
         };
@@ -139,35 +139,33 @@ impl Shared {
             pending: BTreeMap::new(),
             due: BTreeSet::new(),
         };
-        Self { name: subscription.name.clone(), progress: Mutex::new(progress), answered: Notify::new() }
+        Self { name: subscription.name.clone(), progress: Mutex::new(progress), responded: Notify::new() }
     }
 
     fn update(&self, subscription: &Subscription) -> Result<(), Error> {
         let mut progress = self.lock();
-        let (theirs, ours) = (&progress.subscription.subjects, &subscription.subjects);
-        if theirs != ours {
+        let (existing, requested) = (&progress.subscription.subjects, &subscription.subjects);
+        if existing != requested {
             let named = |subjects: &Option<String>| subjects.clone().unwrap_or_else(|| ">".to_owned());
-            return Err(subscription.reads_others(&named(theirs), &named(ours)));
+            return Err(subscription.subjects_differ(&named(existing), &named(requested)));
         }
         progress.subscription = subscription.clone();
         drop(progress);
-        // There may be room for more now.
-        self.answered.notify_waiters();
+        // A higher `max_pending` may allow more deliveries.
+        self.responded.notify_waiters();
         Ok(())
     }
 
-    /// A panic while it was held may at worst have an event delivered once more.
+    /// Ignores poisoning: at worst a panic causes one more delivery of an event.
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Progress {
-    /// What is due again, then what is new, each with its attempt.
-    ///
-    /// Events that are not for this consumer are passed with the next that is looked at.
-    fn take(&mut self, log: &Log, prefix: &str, max: usize, now: Instant) -> Vec<(Stored, u64)> {
-        // What the log has let go of is delivered no more, and takes up no place.
+    /// Returns events due for redelivery, then new events, each with its attempt. Skips events that do not match.
+    fn take(&mut self, log: &Log, prefix: &str, max: usize, now: Instant) -> Vec<(StoredEvent, u64)> {
+        // Events that the log has discarded are not delivered again and do not count as pending.
         while let Some((&position, _)) = self.pending.first_key_value()
             && log.at(position).is_none()
         {
@@ -186,14 +184,14 @@ impl Progress {
                 break;
             }
             self.passed = event.position;
-            if self.subscription.wants(below(&event.subject, prefix)) {
+            if self.subscription.matches(strip_prefix(&event.subject, prefix)) {
                 taken.push((event.clone(), self.deliver(event.position, now)));
             }
         }
         taken
     }
 
-    /// Notes one more delivery, and returns which it is.
+    /// Records one more delivery and returns its attempt.
     fn deliver(&mut self, position: u64, now: Instant) -> u64 {
         let attempt = self.pending.get(&position).map_or(0, |pending| pending.attempt) + 1;
         self.settle(position);
@@ -203,14 +201,14 @@ impl Progress {
         attempt
     }
 
-    /// It is not delivered again.
+    /// Ends deliveries of an event.
     fn settle(&mut self, position: u64) {
         if let Some(pending) = self.pending.remove(&position) {
             self.due.remove(&(pending.due, position));
         }
     }
 
-    /// Changes when it is delivered again, unless that is settled.
+    /// Changes the time of the next delivery, unless the event is settled.
     fn postpone(&mut self, position: u64, due: Instant) {
         if let Some(pending) = self.pending.get_mut(&position) {
             let before = std::mem::replace(&mut pending.due, due);

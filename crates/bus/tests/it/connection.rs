@@ -1,4 +1,4 @@
-//! The connection to a real NATS.
+//! The connection to NATS.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use base::Clock;
 use base::error::Coded;
 use base::finding::Verdict;
 use bus::{Bus, Config, Error};
-use testkit::{Nats, Proxy, eventually, need};
+use testkit::{FaultProxy, Nats, eventually, need};
 
-use super::{PATIENCE, config, of};
+use super::{PATIENCE, config, config_on};
 
 async fn answers(bus: &Bus) -> Result<(), String> {
     bus.ping().await.map_err(|error| base::error::chain(&error))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bus_comes_back_by_itself_after_the_server_was_killed() {
+async fn bus_reconnects_after_the_server_was_killed() {
     let mut nats = need!(Nats::private().await);
     let bus = Bus::open(&config(&nats.url())).await.unwrap();
     nats.kill().await.unwrap();
     let error = eventually("the loss is noticed", PATIENCE, async || bus.ping().await.err()).await;
-    assert!(matches!(error, Error::Unreachable(_)) && error.is_passing(), "{error:?}");
+    assert!(matches!(error, Error::Unreachable(_)) && error.is_transient(), "{error:?}");
     nats.start_again().await.unwrap();
     let back = std::time::Instant::now();
     eventually("the bus answers again", PATIENCE, || answers(&bus)).await;
-    // The client's own default would wait for up to 4 s.
+    // The client's default would wait up to 4 s.
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
     bus.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_is_noticed_and_got_over() {
+async fn bus_detects_and_survives_a_silent_network() {
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
+    let proxy = FaultProxy::to(nats.addr()).await;
     let bus = Bus::open(&config(&proxy.url(&nats.url()))).await.unwrap();
     proxy.half_open().await;
     let started = std::time::Instant::now();
     let error = bus.ping().await.unwrap_err();
-    assert!(error.is_passing(), "{error:?}");
+    assert!(error.is_transient(), "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     proxy.pass().await;
     eventually("the bus answers again", PATIENCE, || answers(&bus)).await;
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_from_an_absence() {
+async fn refused_connection_differs_from_an_unreachable_server() {
     let nats = need!(Nats::builder().arg("--user").arg("game").arg("--pass").arg("r/ght").start().await);
     let port = nats.addr().port();
     let open =
@@ -52,28 +52,28 @@ async fn a_refusal_is_told_from_an_absence() {
     open("game:r%2Fght@", port).await.unwrap();
     for wrong in ["", "game:wrong@"] {
         let error = open(wrong, port).await.unwrap_err();
-        assert!(matches!(error, Error::Refused(_)) && !error.is_passing(), "{error:?}");
+        assert!(matches!(error, Error::Refused(_)) && !error.is_transient(), "{error:?}");
     }
-    assert!(open("", 1).await.unwrap_err().is_passing());
+    assert!(open("", 1).await.unwrap_err().is_transient());
 }
 
 #[tokio::test]
-async fn the_doctor_finds_what_endangers_data() {
+async fn doctor_finds_settings_that_endanger_data() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = of(&streams);
-    let blind = bus::examine(&config, &Clock::system()).await;
-    assert!(blind[0].what.contains("with JetStream"), "{blind:#?}");
-    // An old server cannot be told to write first; of a new one a client cannot know.
-    assert!(blind[1].what.contains("does not exist yet"), "{blind:#?}");
-    assert_eq!(blind[2].verdict, Verdict::Warning, "{blind:#?}");
-    assert_eq!(blind.len(), 3);
+    let streams = nats.namespace();
+    let config = config_on(&streams);
+    let unmonitored = bus::examine(&config, &Clock::system()).await;
+    assert!(unmonitored[0].what.contains("with JetStream"), "{unmonitored:#?}");
+    // An old server cannot sync before it acknowledges; a client cannot see the setting of a new one.
+    assert!(unmonitored[1].what.contains("does not exist yet"), "{unmonitored:#?}");
+    assert_eq!(unmonitored[2].verdict, Verdict::Warning, "{unmonitored:#?}");
+    assert_eq!(unmonitored.len(), 3);
     let again = bus::examine(&config, &Clock::system()).await;
-    assert_eq!(again, blind, "looking changes nothing");
+    assert_eq!(again, unmonitored, "an examination changes nothing");
 
     if let Some(monitor) = nats.monitor_url() {
-        let seeing = Config { monitor_url: Some(monitor.parse().unwrap()), ..config.clone() };
-        let findings = bus::examine(&seeing, &Clock::system()).await;
+        let monitored = Config { monitor_url: Some(monitor.parse().unwrap()), ..config.clone() };
+        let findings = bus::examine(&monitored, &Clock::system()).await;
         assert!(findings[2].what.starts_with("acknowledges events"), "{findings:#?}");
         assert!(findings[3].what.starts_with("clock differs"), "{findings:#?}");
     }
@@ -88,6 +88,6 @@ async fn the_doctor_finds_what_endangers_data() {
     let unusable = bus::examine(&other_subjects, &Clock::system()).await;
     assert_eq!(unusable[1].verdict, Verdict::Failure, "{unusable:#?}");
 
-    let absent = bus::examine(&super::config("nats://127.0.0.1:1"), &Clock::system()).await;
-    assert_eq!(absent[0].verdict, Verdict::Failure, "{absent:#?}");
+    let unreachable = bus::examine(&super::config("nats://127.0.0.1:1"), &Clock::system()).await;
+    assert_eq!(unreachable[0].verdict, Verdict::Failure, "{unreachable:#?}");
 }

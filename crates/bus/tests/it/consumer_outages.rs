@@ -1,4 +1,4 @@
-//! Reading while NATS fails, and while others change what is on it.
+//! Reading during outages of NATS, and while others change its streams.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -7,22 +7,21 @@ use async_nats::jetstream::consumer::push;
 use async_nats::jetstream::{self, Context};
 use base::error::Coded;
 use bus::{Consumer, Delivery, Subscription, ack_all};
-use testkit::{Nats, Proxy, eventually, need};
+use testkit::{FaultProxy, Nats, eventually, need};
 
 use super::consumers::{all_numbers, number, subscription};
 use super::*;
 
-/// Short enough to wait for, long enough for a busy machine to answer within it.
+/// Short enough to wait for, long enough for a busy machine to respond.
 const SOON: Duration = Duration::from_secs(1);
-/// Not as long as `ack_wait`: of an event that comes again at the moment in which a request ends, old servers think only when
-/// `ack_wait` has passed once more.
+/// Bounds each request: if a redelivery coincides with the end of a request, old servers retry it only after another `ack_wait`.
 const A_WHILE: Duration = Duration::from_secs(5);
 
 async fn jetstream(url: &str) -> Context {
     jetstream::new(async_nats::connect(url).await.unwrap())
 }
 
-/// What there is, once the bus answers.
+/// Fetches `count` events, once the bus responds.
 async fn fetched(consumer: &Consumer, count: usize) -> Vec<Delivery> {
     let all = tokio::sync::Mutex::new(Vec::new());
     eventually("the events are fetched", PATIENCE, async || {
@@ -35,28 +34,28 @@ async fn fetched(consumer: &Consumer, count: usize) -> Vec<Delivery> {
     all.into_inner()
 }
 
-/// Waits until each of these has come, and returns all that came.
-async fn come(consumer: &Consumer, expected: impl Iterator<Item = usize>) -> BTreeSet<usize> {
+/// Waits until each expected event is delivered, and returns all delivered ones.
+async fn wait_for_delivery(consumer: &Consumer, expected: impl Iterator<Item = usize>) -> BTreeSet<usize> {
     let expected: BTreeSet<usize> = expected.collect();
-    let came = tokio::sync::Mutex::new(BTreeSet::new());
-    eventually("they all come", PATIENCE, async || {
+    let delivered = tokio::sync::Mutex::new(BTreeSet::new());
+    eventually("all are delivered", PATIENCE, async || {
         let some = consumer.fetch(10_000, A_WHILE).await.map_err(|error| base::error::chain(&error))?;
-        let mut came = came.lock().await;
-        came.extend(all_numbers(&some));
-        let left = expected.difference(&came).count();
+        let mut delivered = delivered.lock().await;
+        delivered.extend(all_numbers(&some));
+        let left = expected.difference(&delivered).count();
         if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
     })
     .await;
-    came.into_inner()
+    delivered.into_inner()
 }
 
-/// A fetch that would wait for long. The test does not.
+/// Starts a fetch with a very long wait, which must end before the test does.
 async fn fetch_for_an_hour(consumer: &Consumer) -> Result<Vec<Delivery>, Error> {
     let fetch = consumer.fetch(10, Duration::from_secs(3600));
     tokio::time::timeout(PATIENCE, fetch).await.expect("the fetch ends before the test does")
 }
 
-async fn acked(delivery: &Delivery) {
+async fn ack_until_confirmed(delivery: &Delivery) {
     let ack = async || delivery.ack().await.map_err(|error| base::error::chain(&error));
     eventually("the acknowledgement is confirmed", PATIENCE, ack).await;
 }
@@ -76,7 +75,7 @@ async fn nothing_is_lost_when_the_server_is_killed_while_reading() {
             let some = match consumer.fetch(200, Duration::from_millis(100)).await {
                 Ok(some) => some,
                 Err(error) => {
-                    assert!(error.is_passing(), "{error:?}");
+                    assert!(error.is_transient(), "{error:?}");
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 }
@@ -84,7 +83,7 @@ async fn nothing_is_lost_when_the_server_is_killed_while_reading() {
             for (delivery, result) in some.iter().zip(ack_all(&some).await) {
                 match result {
                     Ok(()) => _ = done.insert(number(delivery)),
-                    Err(error) => assert!(error.is_passing(), "{error:?}"),
+                    Err(error) => assert!(error.is_transient(), "{error:?}"),
                 }
             }
             progress.send_replace(done.len());
@@ -94,11 +93,11 @@ async fn nothing_is_lost_when_the_server_is_killed_while_reading() {
     for kill_at in [COUNT / 5, COUNT / 2, COUNT * 3 / 4] {
         watched.wait_for(|done| *done >= kill_at).await.unwrap();
         nats.kill().await.unwrap();
-        assert!(*watched.borrow() < COUNT, "all was read before the server was killed");
+        assert!(*watched.borrow() < COUNT, "everything was read before the server was killed");
         nats.start_again().await.unwrap();
     }
     let consumer = tokio::time::timeout(4 * PATIENCE, reader).await.unwrap().unwrap();
-    // What was confirmed and forgotten by the killed server comes again, until all of it has been said again.
+    // Acknowledgements that the killed server confirmed but lost are repeated, until nothing is left.
     eventually("nothing is left", PATIENCE, async || {
         let some = consumer.fetch(200, 2 * SOON).await.map_err(|error| base::error::chain(&error))?;
         ack_all(&some).await;
@@ -108,7 +107,7 @@ async fn nothing_is_lost_when_the_server_is_killed_while_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_fetched_before_the_server_was_killed_is_acknowledged_or_comes_again() {
+async fn events_fetched_before_a_crash_are_acknowledged_or_redelivered() {
     let mut nats = need!(Nats::private().await);
     let bus = Bus::open(&config(&nats.url())).await.unwrap();
     publish_all(&bus, events(100)).await;
@@ -116,43 +115,43 @@ async fn what_was_fetched_before_the_server_was_killed_is_acknowledged_or_comes_
     let (first, unread) = (fetched(&consumer, 90).await, 90..100);
     nats.kill().await.unwrap();
     let results = ack_all(&first[..40]).await;
-    assert!(results.iter().all(|result| result.as_ref().is_err_and(Coded::is_passing)), "{results:?}");
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(Coded::is_transient)), "{results:?}");
     nats.start_again().await.unwrap();
     for delivery in &first[..40] {
-        acked(delivery).await;
+        ack_until_confirmed(delivery).await;
     }
-    come(&consumer, (40..90).chain(unread)).await;
+    wait_for_delivery(&consumer, (40..90).chain(unread)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_fetched_before_an_outage_is_acknowledged_after_it() {
+async fn events_fetched_before_an_outage_can_be_acknowledged_after_it() {
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
+    let proxy = FaultProxy::to(nats.addr()).await;
     let bus = Bus::open(&config(&proxy.url(&nats.url()))).await.unwrap();
     publish_all(&bus, events(2)).await;
-    // Long enough for the outage to be over before the other one comes again.
+    // Long enough for the outage to end before the other event is redelivered.
     let consumer =
         bus.subscribe(&Subscription { ack_wait: 3 * SOON, ..subscription("reader") }).await.unwrap();
     let first = fetched(&consumer, 2).await;
     proxy.cut().await;
     let error = first[0].ack().await.unwrap_err();
-    assert!(error.is_passing(), "{error:?}");
-    // Once the loss is known nothing is asked any more: the events would arrive when nobody waits for them.
+    assert!(error.is_transient(), "{error:?}");
+    // Once the client knows about the loss it sends no request: the events would arrive after the fetch has ended.
     eventually("the loss is noticed", PATIENCE, async || {
         let error = fetch_for_an_hour(&consumer).await.unwrap_err();
-        assert!(error.is_passing(), "{error:?}");
+        assert!(error.is_transient(), "{error:?}");
         base::error::chain(&error).contains("not connected")
     })
     .await;
     proxy.pass().await;
-    acked(&first[0]).await;
+    ack_until_confirmed(&first[0]).await;
     assert_eq!(all_numbers(&fetched(&consumer, 1).await), [1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_ends_a_fetch_in_time_whatever_it_waits_for() {
+async fn silent_network_ends_a_fetch_in_time_whatever_its_wait() {
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
+    let proxy = FaultProxy::to(nats.addr()).await;
     let config = config(&proxy.url(&nats.url()));
     let bus = Bus::open(&config).await.unwrap();
     let consumer = bus.subscribe(&subscription("reader")).await.unwrap();
@@ -161,34 +160,34 @@ async fn a_silent_network_ends_a_fetch_in_time_whatever_it_waits_for() {
         let started = Instant::now();
         let fetch = tokio::time::timeout(PATIENCE, consumer.fetch(10, wait));
         let error = fetch.await.expect("the fetch ends before the test does").unwrap_err();
-        assert!(error.is_passing(), "{error:?}");
-        // The wait, or the time between two signs of life; the timeout; what a busy machine takes.
+        assert!(error.is_transient(), "{error:?}");
+        // The wait or the heartbeat interval, plus the timeout, plus an allowance for a busy machine.
         let bound = wait.min(Duration::from_millis(250)) + config.timeout + Duration::from_millis(750);
         assert!(started.elapsed() < bound, "{wait:?}: {:?}", started.elapsed());
         proxy.pass().await;
         publish_all(&bus, vec![event(0)]).await;
-        acked(&fetched(&consumer, 1).await[0]).await;
+        ack_until_confirmed(&fetched(&consumer, 1).await[0]).await;
     }
 }
 
-/// The network falls silent when the request is under way already.
+/// The network falls silent while the request is in flight.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fetch_that_waits_notices_a_silence_that_begins() {
+async fn waiting_fetch_detects_a_silence_that_begins() {
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
+    let proxy = FaultProxy::to(nats.addr()).await;
     let config = config(&proxy.url(&nats.url()));
     let bus = Bus::open(&config).await.unwrap();
     let consumer = bus.subscribe(&subscription("reader")).await.unwrap();
     let silence = async {
-        waits_on(&nats.url(), &config, 1).await;
-        // The server is there: a wait that is longer than the timeout is no silence.
+        wait_for_pulls(&nats.url(), &config, 1).await;
+        // The server is up: waiting longer than the timeout is not a silence.
         tokio::time::sleep(2 * config.timeout).await;
         proxy.half_open().await;
         Instant::now()
     };
     let (fetched_then, silent_since) = tokio::join!(fetch_for_an_hour(&consumer), silence);
     let error = fetched_then.unwrap_err();
-    assert!(error.is_passing(), "{error:?}");
+    assert!(error.is_transient(), "{error:?}");
     assert!(
         silent_since.elapsed() < 2 * config.timeout + Duration::from_millis(750),
         "{:?}",
@@ -199,8 +198,8 @@ async fn a_fetch_that_waits_notices_a_silence_that_begins() {
     assert_eq!(all_numbers(&fetched(&consumer, 1).await), [0]);
 }
 
-/// Waits until so many requests for events wait at the server.
-async fn waits_on(url: &str, config: &Config, count: usize) {
+/// Waits until `count` pull requests wait at the server.
+async fn wait_for_pulls(url: &str, config: &Config, count: usize) {
     let jetstream = jetstream(url).await;
     eventually("a fetch waits", PATIENCE, async || {
         let found = jetstream.get_consumer_from_stream::<pull::Config, _, _>("reader", &config.stream).await;
@@ -210,48 +209,48 @@ async fn waits_on(url: &str, config: &Config, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_network_is_not_taken_for_a_silent_one() {
+async fn slow_network_does_not_count_as_silent() {
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
+    let proxy = FaultProxy::to(nats.addr()).await;
     let config = Config { timeout: Duration::from_secs(2), ..config(&proxy.url(&nats.url())) };
     let bus = Bus::open(&config).await.unwrap();
     let consumer = bus.subscribe(&subscription("reader")).await.unwrap();
     publish_all(&bus, events(2)).await;
-    // There and back in less than the timeout, and in more than the time between two signs of life.
+    // A round trip shorter than the timeout, but longer than the heartbeat interval.
     proxy.delay(config.timeout / 3).await;
     for (n, wait) in [Duration::ZERO, Duration::from_secs(5)].into_iter().enumerate() {
         assert_eq!(all_numbers(&consumer.fetch(1, wait).await.unwrap()), [n]);
     }
     assert!(consumer.fetch(1, Duration::ZERO).await.unwrap().is_empty());
-    // Though each step of what there is to do now would be in time, all of them are not.
+    // Each step alone is in time, but together they exceed the timeout.
     jetstream(&nats.url()).await.delete_consumer_from_stream("reader", &config.stream).await.unwrap();
     let started = Instant::now();
-    assert!(consumer.fetch(1, Duration::ZERO).await.unwrap_err().is_passing());
+    assert!(consumer.fetch(1, Duration::ZERO).await.unwrap_err().is_transient());
     assert!(started.elapsed() < config.timeout + Duration::from_millis(750), "{:?}", started.elapsed());
     proxy.pass().await;
     assert_eq!(all_numbers(&fetched(&consumer, 2).await), [0, 1]);
 }
 
-/// The server does not answer a request without a wait when nothing more may be delivered.
+/// The server does not respond to a request without a wait when `max_pending` is reached.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_may_deliver_no_more_is_not_taken_for_a_silent_one() {
+async fn server_at_max_pending_does_not_count_as_silent() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let bus = Bus::open(&of(&streams)).await.unwrap();
+    let streams = nats.namespace();
+    let bus = Bus::open(&config_on(&streams)).await.unwrap();
     publish_all(&bus, events(2)).await;
     let consumer = bus.subscribe(&Subscription { max_pending: 1, ..subscription("reader") }).await.unwrap();
     let first = fetched(&consumer, 1).await;
     assert!(consumer.fetch(1, Duration::ZERO).await.unwrap().is_empty());
-    acked(&first[0]).await;
+    ack_until_confirmed(&first[0]).await;
     assert_eq!(all_numbers(&fetched(&consumer, 1).await), [1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_arrived_when_the_time_is_over_is_returned() {
+async fn fetch_returns_events_received_before_the_timeout() {
     const COUNT: usize = 2_000;
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
-    // Enough for a part of it to arrive, on a busy machine too; all of it would take several times as long.
+    let proxy = FaultProxy::to(nats.addr()).await;
+    // Enough for some events, even on a busy machine; all of them would take several times as long.
     let config = Config { timeout: Duration::from_secs(2), ..config(&proxy.url(&nats.url())) };
     let bus = Bus::open(&config).await.unwrap();
     let consumer = bus.subscribe(&Subscription { ack_wait: SOON, ..subscription("reader") }).await.unwrap();
@@ -261,18 +260,18 @@ async fn what_has_arrived_when_the_time_is_over_is_returned() {
     assert!(!first.is_empty() && first.len() < COUNT, "{}", first.len());
     proxy.pass().await;
     for delivery in &first {
-        acked(delivery).await;
+        ack_until_confirmed(delivery).await;
     }
-    // The rest was delivered to nobody, and comes again.
+    // The rest did not arrive, and is redelivered.
     let got: BTreeSet<usize> = first.iter().map(number).collect();
-    come(&consumer, (0..COUNT).filter(|n| !got.contains(n))).await;
+    wait_for_delivery(&consumer, (0..COUNT).filter(|n| !got.contains(n))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_fails_all_answers_within_one_timeout() {
+async fn silent_network_fails_all_responses_within_one_timeout() {
     const COUNT: usize = 2_000;
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
+    let proxy = FaultProxy::to(nats.addr()).await;
     let config = config(&proxy.url(&nats.url()));
     let bus = Bus::open(&config).await.unwrap();
     publish_all(&bus, events(COUNT)).await;
@@ -284,92 +283,95 @@ async fn a_silent_network_fails_all_answers_within_one_timeout() {
     let results = ack_all(&deliveries).await;
     assert!(started.elapsed() < bound, "{:?}", started.elapsed());
     assert_eq!(results.len(), COUNT);
-    assert!(results.iter().all(|result| result.as_ref().is_err_and(Coded::is_passing)), "{results:?}");
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(Coded::is_transient)), "{results:?}");
     let started = Instant::now();
-    for result in [deliveries[0].again(SOON).await, deliveries[0].in_progress().await] {
+    for result in [deliveries[0].redeliver_after(SOON).await, deliveries[0].in_progress().await] {
         assert!(matches!(result, Err(Error::Unreachable(_))), "{result:?}");
     }
     assert!(started.elapsed() < 2 * bound, "{:?}", started.elapsed());
     proxy.pass().await;
-    // Nothing was acknowledged, or it was acknowledged too late to be known. Now it is.
-    eventually("all is confirmed", PATIENCE, async || ack_all(&deliveries).await.iter().all(Result::is_ok))
-        .await;
+    // No acknowledgement was confirmed in time. Repeat them.
+    eventually("all acknowledgements are confirmed", PATIENCE, async || {
+        ack_all(&deliveries).await.iter().all(Result::is_ok)
+    })
+    .await;
     assert!(consumer.fetch(1, 2 * SOON).await.is_ok_and(|more| more.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fetch_that_waits_outlives_a_restart_of_the_server() {
+async fn waiting_fetch_survives_a_server_restart() {
     let mut nats = need!(Nats::private().await);
     let config = config(&nats.url());
     let bus = Bus::open(&config).await.unwrap();
     let consumer = bus.subscribe(&subscription("reader")).await.unwrap();
     let url = nats.url();
-    let started_again = async {
-        waits_on(&url, &config, 1).await;
+    let restart = async {
+        wait_for_pulls(&url, &config, 1).await;
         nats.kill().await.unwrap();
         nats.start_again().await.unwrap();
         publish_all(&bus, vec![event(0)]).await;
     };
-    // The server that knew of the request is gone, and the next one is asked anew.
-    let (waited, ()) = tokio::join!(fetch_for_an_hour(&consumer), started_again);
+    // The restarted server does not know the request, so the client repeats it.
+    let (waited, ()) = tokio::join!(fetch_for_an_hour(&consumer), restart);
     assert_eq!(all_numbers(&waited.unwrap()), [0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_reader_leaves_behind_goes_to_another() {
+async fn unacknowledged_events_of_a_closed_reader_go_to_another() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = Config { timeout: PATIENCE, ..of(&streams) };
+    let streams = nats.namespace();
+    let config = Config { timeout: PATIENCE, ..config_on(&streams) };
     let (one, other) = (Bus::open(&config).await.unwrap(), Bus::open(&config).await.unwrap());
     all_ok(one.publish(&events(4)).await);
     let subscription = Subscription { ack_wait: SOON, ..subscription("reader") };
     let first = fetched(&one.subscribe(&subscription).await.unwrap(), 3).await;
-    acked(&first[1]).await;
+    ack_until_confirmed(&first[1]).await;
     one.close().await;
-    let came = come(&other.subscribe(&subscription).await.unwrap(), [0, 2, 3].into_iter()).await;
-    assert!(!came.contains(&1), "{came:?}");
+    let delivered =
+        wait_for_delivery(&other.subscribe(&subscription).await.unwrap(), [0, 2, 3].into_iter()).await;
+    assert!(!delivered.contains(&1), "{delivered:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_or_a_consumer_that_vanished_is_made_again() {
+async fn vanished_stream_or_consumer_is_created_again() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = Config { timeout: PATIENCE, ..of(&streams) };
+    let streams = nats.namespace();
+    let config = Config { timeout: PATIENCE, ..config_on(&streams) };
     let bus = Bus::open(&config).await.unwrap();
     let context = jetstream(streams.url()).await;
     let consumer = bus.subscribe(&subscription("reader")).await.unwrap();
     all_ok(bus.publish(&events(2)).await);
     let delivered = fetched(&consumer, 2).await;
-    acked(&delivered[0]).await;
+    ack_until_confirmed(&delivered[0]).await;
 
     context.delete_consumer_from_stream("reader", &config.stream).await.unwrap();
-    // There is nobody to confirm it.
-    assert!(delivered[1].ack().await.unwrap_err().is_passing());
-    // Not even the caller of a fetch notices. The progress is lost, the events are not.
+    // No consumer confirms it.
+    assert!(delivered[1].ack().await.unwrap_err().is_transient());
+    // The caller of `fetch` does not notice. The progress is lost, but not the events.
     let again = consumer.fetch(10, PATIENCE).await.unwrap();
     assert_eq!(all_numbers(&again), [0, 1]);
     all_ok(ack_all(&again).await);
 
     context.delete_stream(&config.stream).await.unwrap();
     let (fetched_then, ()) = tokio::join!(consumer.fetch(10, PATIENCE), async {
-        waits_on(streams.url(), &config, 1).await;
+        wait_for_pulls(streams.url(), &config, 1).await;
         all_ok(bus.publish(&[event(2)]).await);
     });
     assert_eq!(all_numbers(&fetched_then.unwrap()), [2]);
 
-    // It vanishes under one that waits.
+    // The consumer vanishes while a fetch waits.
     let (fetched_then, ()) = tokio::join!(consumer.fetch(10, PATIENCE), async {
-        waits_on(streams.url(), &config, 1).await;
+        wait_for_pulls(streams.url(), &config, 1).await;
         context.delete_consumer_from_stream("reader", &config.stream).await.unwrap();
     });
     assert_eq!(all_numbers(&fetched_then.unwrap()), [2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_of_another_kind_is_refused_with_what_to_do() {
+async fn unsuitable_consumer_is_refused_with_advice() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = of(&streams);
+    let streams = nats.namespace();
+    let config = config_on(&streams);
     let bus = Bus::open(&config).await.unwrap();
     let stream = jetstream(streams.url()).await.get_stream(&config.stream).await.unwrap();
     let pushes = push::Config {
@@ -378,15 +380,16 @@ async fn a_consumer_of_another_kind_is_refused_with_what_to_do() {
         ..push::Config::default()
     };
     stream.create_consumer(pushes).await.unwrap();
-    let forgets = pull::Config {
-        durable_name: Some("forgets".to_owned()),
+    let no_acks = pull::Config {
+        durable_name: Some("no-acks".to_owned()),
         ack_policy: AckPolicy::None,
         ..pull::Config::default()
     };
-    stream.create_consumer(forgets).await.unwrap();
-    for (name, said) in [("pushes", "it pushes events"), ("forgets", "have each event acknowledged")] {
+    stream.create_consumer(no_acks).await.unwrap();
+    for (name, said) in [("pushes", "it pushes events"), ("no-acks", "require each event to be acknowledged")]
+    {
         let error = bus.subscribe(&subscription(name)).await.unwrap_err();
-        assert!(matches!(error, Error::Consumer { .. }) && !error.is_passing(), "{error:?}");
+        assert!(matches!(error, Error::Consumer { .. }) && !error.is_transient(), "{error:?}");
         assert!(error.to_string().contains(said), "{error}");
     }
 }

@@ -1,8 +1,8 @@
-//! The event bus: what both forms of it promise, and what NATS does when it fails.
+//! The event bus: the guarantees of both implementations, and outages of NATS.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-/// Runs a behaviour on both: in process, and on the oldest and the current version of NATS.
+/// Runs each test on the embedded bus, and on the oldest and the current version of NATS.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod in_process {
@@ -21,9 +21,9 @@ macro_rules! on_both {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
                 let nats = need!(Nats::shared().await);
-                let streams = nats.streams();
-                // Generous: these are not about time, and the machine may be busy.
-                let config = Config { timeout: PATIENCE, ..of(&streams) };
+                let streams = nats.namespace();
+                // Generous: these tests do not measure time, and the machine may be busy.
+                let config = Config { timeout: PATIENCE, ..config_on(&streams) };
                 super::$name(&Bus::open(&config).await.unwrap(), &config).await;
             })*
         }
@@ -35,8 +35,8 @@ macro_rules! on_both {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
                 let nats = need!(Nats::shared_current().await);
-                let streams = nats.streams();
-                let config = Config { timeout: PATIENCE, ..of(&streams) };
+                let streams = nats.namespace();
+                let config = Config { timeout: PATIENCE, ..config_on(&streams) };
                 super::$name(&Bus::open(&config).await.unwrap(), &config).await;
             })*
         }
@@ -47,9 +47,9 @@ mod cluster;
 mod connection;
 mod consumer_outages;
 mod consumers;
-mod consumers_in_process;
+mod embedded_consumers;
+mod guarantees;
 mod outages;
-mod promises;
 mod reading;
 mod stream;
 
@@ -62,11 +62,11 @@ use bytes::Bytes;
 use config::{Setting, Value};
 use futures::StreamExt;
 use serde_json::json;
-use testkit::Streams;
+use testkit::NatsNamespace;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Settings as the reference has them, with a short timeout.
+/// The default settings with a short timeout.
 fn config(url: &str) -> Config {
     Config {
         url: BusUrl::parse(&Value::Text(url.to_owned())).unwrap(),
@@ -82,8 +82,8 @@ fn config(url: &str) -> Config {
     }
 }
 
-/// Settings for a room of one's own on a shared server.
-fn of(streams: &Streams) -> Config {
+/// Settings for a stream of its own on a shared server.
+fn config_on(streams: &NatsNamespace) -> Config {
     Config {
         stream: streams.stream("events"),
         subjects: streams.prefix().to_owned(),
@@ -101,7 +101,7 @@ fn event(n: usize) -> Event {
         time: Timestamp::from_millis(1_772_366_400_000),
         key: None,
         traceparent: None,
-        data: Json::of(&json!({ "n": n })).unwrap(),
+        data: Json::from_value(&json!({ "n": n })).unwrap(),
     }
 }
 
@@ -109,7 +109,7 @@ fn events(count: usize) -> Vec<Event> {
     (0..count).map(event).collect()
 }
 
-/// Publishes what has not been acknowledged, again and again. Returns how often an event had to be tried again.
+/// Publishes until all events are acknowledged. Returns how many attempts failed.
 async fn publish_all(bus: &Bus, events: Vec<Event>) -> usize {
     let left = tokio::sync::Mutex::new(events);
     let failed = std::sync::atomic::AtomicUsize::new(0);
@@ -130,7 +130,7 @@ fn all_ok(results: Vec<Result<(), Error>>) {
     assert!(failed.is_empty(), "{} failed, the first with {:?}", failed.len(), failed.first());
 }
 
-/// What is stored, oldest first: subject and body.
+/// Returns subject and body of the stored events, oldest first.
 async fn stored(bus: &Bus, config: &Config) -> Vec<(String, Bytes)> {
     match bus {
         Bus::Memory(memory) => {
@@ -153,7 +153,7 @@ async fn stored_in_nats(config: &Config) -> Vec<(String, Bytes)> {
     read.collect().await
 }
 
-/// The numbers of the events, in the order in which they are stored.
+/// Returns the numbers of the stored events, in their order.
 async fn numbers(bus: &Bus, config: &Config) -> Vec<usize> {
     let parse = |(_, body): &(String, Bytes)| {
         let body: serde_json::Value = serde_json::from_slice(body).unwrap();

@@ -1,9 +1,9 @@
-//! Publishing while NATS fails.
+//! Publishing during outages of NATS.
 
 use std::time::Instant;
 
 use base::error::Coded;
-use testkit::{Nats, Proxy, eventually, need};
+use testkit::{FaultProxy, Nats, eventually, need};
 
 use super::*;
 
@@ -32,14 +32,14 @@ async fn nothing_is_lost_or_stored_twice_when_the_server_is_killed_while_publish
         nats.kill().await.unwrap();
         nats.start_again().await.unwrap();
     }
-    assert!(publisher.await.unwrap() > 0, "nothing was published while the server was away");
+    assert!(publisher.await.unwrap() > 0, "nothing was published while the server was down");
     let mut found = numbers(&bus, &config).await;
     found.sort_unstable();
     assert_eq!(found, (0..BATCHES * BATCH).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_is_told_for_each_event() {
+async fn unreachable_server_fails_each_event() {
     let mut nats = need!(Nats::private().await);
     let config = config(&nats.url());
     let bus = Bus::open(&config).await.unwrap();
@@ -50,15 +50,15 @@ async fn a_server_that_is_away_is_told_for_each_event() {
     assert!(results.iter().all(|result| matches!(result, Err(Error::Unreachable(_)))), "{results:?}");
     nats.start_again().await.unwrap();
     publish_all(&bus, events(10)).await;
-    // Those that failed while the connection was known to be lost were never sent.
+    // Events that failed without a connection were never sent.
     assert_eq!(numbers(&bus, &config).await, (0..10).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_fails_a_whole_batch_within_one_timeout() {
+async fn silent_network_fails_a_whole_batch_within_one_timeout() {
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
-    // Fewer places than events: each round of acknowledgements must not have a timeout of its own.
+    let proxy = FaultProxy::to(nats.addr()).await;
+    // Fewer in flight than events: all rounds of acknowledgements must share one timeout.
     let config = Config { max_in_flight: 10, ..config(&proxy.url(&nats.url())) };
     let bus = Bus::open(&config).await.unwrap();
     all_ok(bus.publish(&events(1)).await);
@@ -67,7 +67,7 @@ async fn a_silent_network_fails_a_whole_batch_within_one_timeout() {
     let started = Instant::now();
     let results = bus.publish(&batch).await;
     assert!(started.elapsed() < config.timeout + Duration::from_millis(500), "{:?}", started.elapsed());
-    assert!(results.iter().all(|result| result.as_ref().is_err_and(Coded::is_passing)), "{results:?}");
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(Coded::is_transient)), "{results:?}");
     proxy.pass().await;
     publish_all(&bus, batch).await;
     let mut found = numbers(&bus, &config).await;
@@ -75,14 +75,14 @@ async fn a_silent_network_fails_a_whole_batch_within_one_timeout() {
     assert_eq!(found, (0..101).collect::<Vec<_>>());
 }
 
-/// The events arrive, their acknowledgements come too late: the case in which trying again would store them twice.
+/// The events arrive but their acknowledgements are late, so a retry could store them twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_stored_but_not_acknowledged_in_time_is_not_stored_again() {
+async fn event_stored_without_a_timely_acknowledgement_is_not_stored_again() {
     let nats = need!(Nats::private().await);
-    let proxy = Proxy::to(nats.addr()).await;
+    let proxy = FaultProxy::to(nats.addr()).await;
     let config = config(&proxy.url(&nats.url()));
     let bus = Bus::open(&config).await.unwrap();
-    // There in less than the timeout, there and back in more.
+    // One way is shorter than the timeout, the round trip is longer.
     proxy.delay(config.timeout * 4 / 5).await;
     let batch = events(20);
     let results = bus.publish(&batch).await;
@@ -95,33 +95,33 @@ async fn what_was_stored_but_not_acknowledged_in_time_is_not_stored_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_events_than_places_are_all_published() {
+async fn more_events_than_max_in_flight_are_all_published() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = Config { max_in_flight: 1, timeout: PATIENCE, ..of(&streams) };
+    let streams = nats.namespace();
+    let config = Config { max_in_flight: 1, timeout: PATIENCE, ..config_on(&streams) };
     let bus = Bus::open(&config).await.unwrap();
     all_ok(bus.publish(&events(50)).await);
     assert_eq!(numbers(&bus, &config).await, (0..50).collect::<Vec<_>>());
 }
 
-/// NATS answers 400 here, as it does for an account at its limit: the code beside the refusal says nothing about the event.
+/// NATS answers 400 here, as for an account at its limit: that code says nothing about the event.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_refuses_for_now_is_reported_and_loses_nothing() {
+async fn refusing_stream_is_reported_and_loses_nothing() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = Config { timeout: PATIENCE, ..of(&streams) };
+    let streams = nats.namespace();
+    let config = Config { timeout: PATIENCE, ..config_on(&streams) };
     let bus = Bus::open(&config).await.unwrap();
     let jetstream = async_nats::jetstream::new(streams.connect().await);
-    let made = jetstream.get_stream(&config.stream).await.unwrap().cached_info().config.clone();
-    let sealed = async_nats::jetstream::stream::Config { sealed: true, ..made };
+    let original = jetstream.get_stream(&config.stream).await.unwrap().cached_info().config.clone();
+    let sealed = async_nats::jetstream::stream::Config { sealed: true, ..original };
     jetstream.update_stream(&sealed).await.unwrap();
 
     let batch = events(3);
-    let stuck = eventually("the bus reports that it takes nothing", PATIENCE, async || {
+    let stuck = eventually("the bus reports that it stores nothing", PATIENCE, async || {
         for result in bus.publish(&batch).await {
             let error = result.unwrap_err();
             assert!(matches!(error, Error::Refusing { .. }), "{error:?}");
-            assert!(error.is_passing() && !error.is_hopeless(), "{error:?}");
+            assert!(error.is_transient() && !error.is_permanent(), "{error:?}");
         }
         bus.ping().await.err()
     })
@@ -129,7 +129,7 @@ async fn a_stream_that_refuses_for_now_is_reported_and_loses_nothing() {
     assert!(matches!(stuck, Error::Stuck { .. }), "{stuck:?}");
     assert!(base::error::chain(&stuck).contains("sealed"), "{stuck:?}");
 
-    // An operator mends it.
+    // An operator fixes it.
     jetstream.delete_stream(&config.stream).await.unwrap();
     publish_all(&bus, batch).await;
     bus.ping().await.unwrap();

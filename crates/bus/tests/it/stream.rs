@@ -1,4 +1,4 @@
-//! The stream that the bus makes and finds.
+//! Creating and finding the stream.
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::stream::{Config as StreamConfig, RetentionPolicy, StorageType};
@@ -8,31 +8,31 @@ use testkit::{Nats, need};
 
 use super::*;
 
-async fn jetstream(streams: &Streams) -> Context {
+async fn jetstream(streams: &NatsNamespace) -> Context {
     jetstream::new(streams.connect().await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stream_is_made_as_the_settings_say() {
+async fn stream_is_created_according_to_the_settings() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = of(&streams);
-    // Any number of processes may start at once.
+    let streams = nats.namespace();
+    let config = config_on(&streams);
+    // Any number of processes may start concurrently.
     let opened = futures::future::join_all((0..5).map(|_| Bus::open(&config))).await;
     assert!(opened.iter().all(Result::is_ok), "{opened:?}");
-    let made = jetstream(&streams).await.get_stream(&config.stream).await.unwrap();
-    let made = &made.cached_info().config;
-    assert_eq!(made.subjects, [format!("{}.>", streams.prefix())]);
-    assert_eq!((made.storage, made.retention), (StorageType::File, RetentionPolicy::Limits));
-    assert_eq!((made.max_age, made.duplicate_window), (config.max_age, Duration::from_secs(600)));
-    assert_eq!(made.num_replicas, 1);
+    let created = jetstream(&streams).await.get_stream(&config.stream).await.unwrap();
+    let created = &created.cached_info().config;
+    assert_eq!(created.subjects, [format!("{}.>", streams.prefix())]);
+    assert_eq!((created.storage, created.retention), (StorageType::File, RetentionPolicy::Limits));
+    assert_eq!((created.max_age, created.duplicate_window), (config.max_age, Duration::from_secs(600)));
+    assert_eq!(created.num_replicas, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_carries_its_id_and_its_trace_as_headers() {
+async fn event_has_its_id_and_trace_as_headers() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = of(&streams);
+    let streams = nats.namespace();
+    let config = config_on(&streams);
     let bus = Bus::open(&config).await.unwrap();
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let traced = Event { traceparent: Some(trace.to_owned()), ..event(0) };
@@ -44,23 +44,23 @@ async fn an_event_carries_its_id_and_its_trace_as_headers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_vanished_is_made_again() {
+async fn vanished_stream_is_created_again() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = Config { timeout: PATIENCE, ..of(&streams) };
+    let streams = nats.namespace();
+    let config = Config { timeout: PATIENCE, ..config_on(&streams) };
     let bus = Bus::open(&config).await.unwrap();
     all_ok(bus.publish(&events(3)).await);
     jetstream(&streams).await.delete_stream(&config.stream).await.unwrap();
-    // Not even the caller notices.
+    // The caller does not notice.
     all_ok(bus.publish(&events(100)).await);
     assert_eq!(numbers(&bus, &config).await, (0..100).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_limits_that_an_operator_gave_the_stream_stay() {
+async fn limits_set_by_an_operator_are_kept() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = of(&streams);
+    let streams = nats.namespace();
+    let config = config_on(&streams);
     Bus::open(&config).await.unwrap();
     let longer = Config { max_age: 2 * config.max_age, ..config.clone() };
     let bus = Bus::open(&longer).await.unwrap();
@@ -70,10 +70,10 @@ async fn the_limits_that_an_operator_gave_the_stream_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_other_subjects_is_refused_with_what_to_do() {
+async fn unsuitable_stream_is_refused_with_advice() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = of(&streams);
+    let streams = nats.namespace();
+    let config = config_on(&streams);
     let context = jetstream(&streams).await;
     let ours = format!("{}.>", streams.prefix());
     let stream = |subjects: Vec<String>| StreamConfig {
@@ -87,19 +87,19 @@ async fn a_stream_of_other_subjects_is_refused_with_what_to_do() {
         (stream(vec![ours.clone(), other]), "bus.stream to another name"),
         (
             StreamConfig { retention: RetentionPolicy::WorkQueue, ..stream(vec![ours.clone()]) },
-            "forgets events once they are read",
+            "removes events once they are read",
         ),
         (StreamConfig { no_ack: true, ..stream(vec![ours.clone()]) }, "acknowledges nothing"),
         (
             StreamConfig { name: streams.stream("rival"), ..stream(vec![ours]) },
-            "another stream takes the subjects",
+            "another stream already has the subjects",
         ),
     ];
     for (wrong, said) in wrong {
         let name = wrong.name.clone();
         context.create_stream(wrong).await.unwrap();
         let error = Bus::open(&config).await.unwrap_err();
-        assert!(matches!(error, Error::Stream { .. }) && !error.is_passing(), "{error:?}");
+        assert!(matches!(error, Error::Stream { .. }) && !error.is_transient(), "{error:?}");
         assert!(error.to_string().contains(said), "{error}");
         context.delete_stream(name).await.unwrap();
     }
@@ -107,10 +107,10 @@ async fn a_stream_of_other_subjects_is_refused_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_do_not_go_to_a_stream_that_took_our_subjects() {
+async fn events_do_not_go_to_another_stream_with_our_subjects() {
     let nats = need!(Nats::shared().await);
-    let streams = nats.streams();
-    let config = Config { timeout: PATIENCE, ..of(&streams) };
+    let streams = nats.namespace();
+    let config = Config { timeout: PATIENCE, ..config_on(&streams) };
     let bus = Bus::open(&config).await.unwrap();
     let context = jetstream(&streams).await;
     context.delete_stream(&config.stream).await.unwrap();

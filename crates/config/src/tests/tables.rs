@@ -1,4 +1,4 @@
-//! Tables that the user names.
+//! Tables named by the user.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn load(text: &str) -> Loaded<Matchmaking> {
 }
 
 fn problems(layers: Layers) -> Vec<String> {
-    let Problems(problems) = crate::load::<Matchmaking>(layers).expect_err("a mistake was expected");
+    let Problems(problems) = crate::load::<Matchmaking>(layers).expect_err("the configuration is invalid");
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -93,7 +93,7 @@ fn variable(name: &str, value: &str) -> [(String, String); 1] {
 const DUEL: &str = "[matchmaking.profiles.duel]\nplayers = 2\n";
 
 #[test]
-fn tables_are_named_by_the_file_and_take_their_defaults_from_the_template() {
+fn file_names_tables_and_the_template_has_their_defaults() {
     let file = format!(
         "[matchmaking.profiles.team-5]\nplayers = 10\nmax_wait = \"1m\"\ntitle = \"Five\"\n{DUEL}\
          [matchmaking.profiles.duel.pools.us]\n[matchmaking.profiles.duel.pools.eu]\ntags = [\"eu\"]\n"
@@ -107,21 +107,21 @@ fn tables_are_named_by_the_file_and_take_their_defaults_from_the_template() {
         (10, Duration::from_secs(60), Some("Five"))
     );
     assert!(team.pools.is_empty());
-    // A table with no keys is there all the same.
+    // A table without keys counts too.
     assert_eq!(duel.pools.keys().collect::<Vec<_>>(), ["eu", "us"]);
     assert_eq!(duel.pools["eu"].tags, ["eu"]);
     assert!(duel.pools["us"].tags.is_empty() && (duel.pools["us"].weight - 1.0).abs() < f64::EPSILON);
 }
 
 #[test]
-fn the_template_itself_is_no_table() {
+fn template_is_not_a_table() {
     assert!(load("").config.profiles.is_empty());
     assert!(load("[matchmaking.profiles]\n").config.profiles.is_empty());
     assert!(crate::load::<Matchmaking>(Layers::new(REFERENCE)).unwrap().config.profiles.is_empty());
 }
 
 #[test]
-fn the_reference_is_a_file_to_start_from_and_its_template_gives_the_defaults_of_all() {
+fn file_template_overrides_the_defaults_of_all_tables() {
     assert!(load(REFERENCE).config.profiles.is_empty());
     let file = format!(
         "{DUEL}[matchmaking.profiles.NAME]\nmax_wait = \"9s\"\n[matchmaking.profiles.NAME.pools.NAME]\nweight = 5\n\
@@ -140,7 +140,7 @@ fn the_reference_is_a_file_to_start_from_and_its_template_gives_the_defaults_of_
 }
 
 #[test]
-fn mistakes_in_a_template_are_found_though_no_table_uses_it() {
+fn mistakes_in_an_unused_template_are_reported() {
     let found = problems(with_file(
         "[matchmaking.profiles.NAME]\nmax_wait = 5\nplayerz = 2\n[matchmaking.profiles.NAME.pools.eu]\n",
     ));
@@ -157,7 +157,7 @@ fn mistakes_in_a_template_are_found_though_no_table_uses_it() {
 }
 
 #[test]
-fn a_mistake_in_a_template_is_told_once_however_many_tables_take_it() {
+fn mistake_in_a_template_is_reported_once_for_all_tables() {
     let found = problems(with_file(&format!(
         "[matchmaking.profiles.5v5]\nplayers = 10\n{DUEL}[matchmaking.profiles.NAME]\nmax_wait = 5\n"
     )));
@@ -165,7 +165,7 @@ fn a_mistake_in_a_template_is_told_once_however_many_tables_take_it() {
 }
 
 #[test]
-fn a_value_of_a_template_is_judged_where_a_table_takes_it() {
+fn template_value_is_checked_when_a_table_uses_it() {
     let template = "[matchmaking.profiles.NAME]\nplayers = 0\n";
     assert!(load(template).config.profiles.is_empty());
     assert_eq!(load(&format!("{template}{DUEL}")).config.profiles["duel"].players, 2);
@@ -174,10 +174,10 @@ fn a_value_of_a_template_is_judged_where_a_table_takes_it() {
 }
 
 #[test]
-fn a_required_key_that_is_absent_is_missed_at_its_table() {
+fn missing_required_key_is_reported_at_its_table() {
     let found = problems(with_file("\n[matchmaking.profiles.duel]\nmax_wait = \"5s\"\n"));
     assert_eq!(found, ["play.toml:2:23: matchmaking.profiles.duel.players: is required"]);
-    // One that was refused is not missed as well.
+    // A rejected value is not reported as missing too.
     let found = problems(with_file("[matchmaking.profiles.duel]\nplayers = \"two\"\n"));
     assert_eq!(
         found,
@@ -188,7 +188,7 @@ fn a_required_key_that_is_absent_is_missed_at_its_table() {
 }
 
 #[test]
-fn names_that_are_no_names_are_refused_where_they_stand() {
+fn invalid_table_names_are_rejected_at_their_position() {
     for (written, shown) in [
         ("Duel", "Duel"),
         ("\"a.b\"", "\"a.b\""),
@@ -206,21 +206,21 @@ fn names_that_are_no_names_are_refused_where_they_stand() {
     let name = |length: usize| format!("[matchmaking.profiles.{}]\nplayers = 2\n", "x".repeat(length));
     assert_eq!(load(&name(64)).config.profiles.len(), 1);
     assert_eq!(problems(with_file(&name(65))).len(), 1);
-    // What else is wrong with it is told in the same run. The template has its name at its own place only.
+    // Other mistakes of the table are reported too. `NAME` is only valid where the template is.
     assert_eq!(problems(with_file("[matchmaking.profiles.Duel]\n")).len(), 2);
     let found = problems(with_file(&format!("{DUEL}[matchmaking.profiles.duel.pools.NAME]\n")));
     assert!(found.len() == 1 && found[0].contains("found NAME"), "{found:#?}");
 }
 
 #[test]
-fn a_value_where_a_table_should_be_is_refused() {
+fn value_in_place_of_a_table_is_rejected() {
     let found = problems(with_file("[matchmaking.profiles]\nduel = 2\n"));
     assert_eq!(
         found,
         ["play.toml:2:1: matchmaking.profiles.duel: expected a table, as in `[matchmaking.profiles.duel]`"]
     );
-    for wrong in ["[matchmaking]\nprofiles = 2\n", "[[matchmaking.profiles]]\nplayers = 2\n"] {
-        let found = problems(with_file(wrong));
+    for invalid in ["[matchmaking]\nprofiles = 2\n", "[[matchmaking.profiles]]\nplayers = 2\n"] {
+        let found = problems(with_file(invalid));
         assert!(found.len() == 1 && found[0].contains("as in `[matchmaking.profiles.NAME]`"), "{found:#?}");
     }
 }
@@ -270,7 +270,7 @@ fn environment_and_flags_cannot_name_tables() {
              only the file can name a table: add `[matchmaking.profiles.solo]` to it",
         ]
     );
-    // Nor can they change the template.
+    // They cannot change the template either.
     let layers = with_file(REFERENCE)
         .with_env(variable("PLAYHOUSE_MATCHMAKING_PROFILES_NAME_MAX_WAIT", "8s"))
         .with_flag("--set", "matchmaking.profiles.NAME.max_wait", "8s");
@@ -278,19 +278,19 @@ fn environment_and_flags_cannot_name_tables() {
 }
 
 #[test]
-fn a_variable_that_may_mean_two_keys_is_refused() {
+fn ambiguous_variable_is_rejected() {
     let file = "[matchmaking.profiles.a-b]\nplayers = 1\n[matchmaking.profiles.a_b]\nplayers = 2\n";
     assert_eq!(load(file).config.profiles.len(), 2);
     let layers = with_file(file).with_env(variable("PLAYHOUSE_MATCHMAKING_PROFILES_A_B_PLAYERS", "3"));
     assert_eq!(
         problems(layers),
-        ["PLAYHOUSE_MATCHMAKING_PROFILES_A_B_PLAYERS: may mean matchmaking.profiles.a-b.players or \
+        ["PLAYHOUSE_MATCHMAKING_PROFILES_A_B_PLAYERS: is ambiguous: matchmaking.profiles.a-b.players or \
           matchmaking.profiles.a_b.players\n    give one of the tables another name, or set the key in the file"]
     );
 }
 
 #[test]
-fn a_check_points_at_the_key_or_at_its_table() {
+fn check_points_at_the_key_or_at_its_table() {
     let found = problems(with_file(&format!("{DUEL}[matchmaking]\ninterval = \"1m\"\n")));
     assert_eq!(found, ["play.toml:1:23: matchmaking.profiles.duel.max_wait: must be at least the interval"]);
     let found = problems(with_file(&format!("{DUEL}max_wait = \"1ms\"\n")));
@@ -300,7 +300,7 @@ fn a_check_points_at_the_key_or_at_its_table() {
 }
 
 #[test]
-fn what_is_in_force_can_be_read_back_with_its_tables() {
+fn effective_configuration_with_tables_can_be_loaded_again() {
     let file = format!("{DUEL}[matchmaking.profiles.duel.pools.eu]\ntags = [\"eu\"]\n");
     let Loaded { effective, .. } = load(&file);
     let shown = effective.to_string();
@@ -312,8 +312,8 @@ fn what_is_in_force_can_be_read_back_with_its_tables() {
 }
 
 #[test]
-fn a_file_with_every_key_reads_every_key_of_the_reference() {
-    let Loaded { effective, .. } = load(&every_key(REFERENCE));
+fn reference_with_all_keys_sets_every_key() {
+    let Loaded { effective, .. } = load(&reference_with_all_keys(REFERENCE));
     let mut read: Vec<&str> = effective.reference_keys().collect();
     read.sort_unstable();
     let mut documented: Vec<String> = reference_keys(REFERENCE).into_iter().map(|(key, _)| key).collect();

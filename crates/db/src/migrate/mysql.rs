@@ -1,5 +1,5 @@
-//! Migrations on MySQL and MariaDB: a statement commits by itself, so what was begun is recorded before, and what is
-//! finished after it.
+//! Migrations on MySQL and MariaDB. A DDL statement commits implicitly, so a record before it marks the migration as begun and an
+//! update after it as finished.
 
 use hierlock::ServerError;
 use sqlx::mysql::MySqlConnection;
@@ -8,7 +8,7 @@ use sqlx::{Connection, Executor, MySqlPool, Row};
 use super::{Migrations, Record, Records, Step};
 use crate::{Db, Error};
 
-/// How long to wait for another process that migrates.
+/// How long to wait for another process that is migrating.
 const LOCK_SECONDS: u32 = 60;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -27,9 +27,9 @@ const BEGIN: &str = "REPLACE INTO schema_migrations (component, version, name, c
     VALUES (?, ?, ?, ?, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED))";
 const FINISH: &str = "UPDATE schema_migrations SET applied_at = CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)
     WHERE component = ? AND version = ?";
-const FORGET: &str =
+const DELETE_UNFINISHED: &str =
     "DELETE FROM schema_migrations WHERE component = ? AND version = ? AND applied_at IS NULL";
-// A lock's name belongs to the whole server and has at most 64 characters. MySQL 9 has no MD5.
+// Lock names are global to the server and limited to 64 characters. MySQL 9 has no MD5.
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)), ?)";
 const UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)))";
 
@@ -53,14 +53,14 @@ async fn read(connection: &mut MySqlConnection) -> Result<Records, Error> {
 }
 
 pub(super) async fn migrate(db: &Db, pool: &MySqlPool, sets: &[Migrations]) -> Result<Vec<String>, Error> {
-    // A connection of its own: closing it, in whatever way, gives the lock back.
+    // Detached from the pool: however this connection is closed, that releases the lock.
     let mut connection = pool.acquire().await?.detach();
     let locked: Option<i64> = sqlx::query_scalar(LOCK).bind(LOCK_SECONDS).fetch_one(&mut connection).await?;
     if locked != Some(1) {
         return Err(Error::MigrationLock(LOCK_SECONDS));
     }
     let done = run(db, &mut connection, sets).await;
-    // The connection may be what failed.
+    // Best effort, because the connection itself may have failed.
     let _ = connection.execute(UNLOCK).await;
     let _ = connection.close().await;
     done
@@ -71,7 +71,7 @@ async fn run(db: &Db, connection: &mut MySqlConnection, sets: &[Migrations]) -> 
     let mut done = Vec::new();
     for step in db.pending(sets, &read(connection).await?)? {
         apply(connection, &step).await?;
-        tracing::info!(migration = step.title(), again = step.begun, "applied");
+        tracing::info!(migration = step.title(), resumed = step.was_begun, "applied the migration");
         done.push(step.title());
     }
     Ok(done)
@@ -86,11 +86,16 @@ async fn apply(connection: &mut MySqlConnection, step: &Step) -> Result<(), Erro
         .execute(&mut *connection)
         .await?;
     if let Err(error) = connection.execute(step.sql).await.map_err(Error::from) {
-        let done_before = error.of_server() == Some(ServerError::AlreadyDone);
-        if !(step.begun && done_before) {
-            // The server refused it, so it was not begun after all: what is in its way is not its own work.
-            if !step.begun && error.of_server().is_some() {
-                sqlx::query(FORGET).bind(step.component).bind(step.version).execute(connection).await?;
+        let was_applied = error.server_error() == Some(ServerError::AlreadyApplied);
+        if !(step.was_begun && was_applied) {
+            // The server refused the statement, so this attempt did not begin it. Keeping the record would make the next attempt mistake
+            // a conflicting object for its own.
+            if !step.was_begun && error.server_error().is_some() {
+                sqlx::query(DELETE_UNFINISHED)
+                    .bind(step.component)
+                    .bind(step.version)
+                    .execute(connection)
+                    .await?;
             }
             return Err(step.failed("the statement failed", Some(error)));
         }

@@ -1,4 +1,4 @@
-//! Migrations on SQLite: a statement and its record are one transaction.
+//! Migrations on SQLite. A migration and its record are one transaction.
 
 use sqlx::{Executor, Row, SqliteConnection, SqlitePool};
 
@@ -37,7 +37,7 @@ pub(super) async fn migrate(db: &Db, writer: &SqlitePool, sets: &[Migrations]) -
     writer.execute(CREATE).await?;
     let mut done = Vec::new();
     loop {
-        // The records are read under the write lock: another task may have done the step meanwhile.
+        // The records are read under the write lock, because another task may have run the migration in the meantime.
         let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
         let records = read(&mut tx).await?;
         let Some(step) = db.pending(sets, &records)?.into_iter().next() else { return Ok(done) };
@@ -52,7 +52,7 @@ pub(super) async fn migrate(db: &Db, writer: &SqlitePool, sets: &[Migrations]) -
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
-        tracing::info!(migration = step.title(), "applied");
+        tracing::info!(migration = step.title(), "applied the migration");
         done.push(step.title());
     }
 }

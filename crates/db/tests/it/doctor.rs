@@ -1,3 +1,5 @@
+//! What `playhouse doctor` finds in the SQL store.
+
 use base::finding::{Finding, Verdict};
 use base::{Clock, Timestamp};
 use testkit::{Flavour, need};
@@ -11,7 +13,7 @@ fn failures(findings: &[Finding]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_sound_store_is_called_so_also_while_it_is_in_use() {
+async fn healthy_store_has_no_findings_even_while_in_use() {
     let server = need!(SqlServer::builder(Flavour::Mariadb).durable().start().await);
     for place in [Place::sqlite().unwrap(), Place::Server(server.database().await)] {
         let db = place.open().await;
@@ -23,8 +25,8 @@ async fn a_sound_store_is_called_so_also_while_it_is_in_use() {
 }
 
 #[tokio::test]
-async fn what_endangers_data_is_found() {
-    // The test kit's servers are fast because they do not sync.
+async fn dangerous_settings_are_found() {
+    // The test kit's servers do not sync to disk.
     let server = need!(SqlServer::private().await);
     let place = Place::Server(server.database().await);
     let late = Clock::manual(Timestamp::from_millis(0));
@@ -40,12 +42,12 @@ async fn what_endangers_data_is_found() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_there_is_told_with_what_to_do() {
+async fn missing_store_is_reported_with_advice() {
     let folder = Folder::fresh().unwrap();
     let absent = config(DbUrl::sqlite(folder.path().join("absent.db")));
     let findings = db::examine(&absent, SETS, &Clock::system()).await;
     assert!(findings[0].what.ends_with("does not exist yet"), "{findings:?}");
-    assert!(!folder.path().join("absent.db").exists(), "looking must not create it");
+    assert!(!folder.path().join("absent.db").exists(), "the examination must not create it");
     let closed = config(DbUrl::MySql("mysql://root@127.0.0.1:1/x".parse().unwrap()));
     let findings = db::examine(&closed, SETS, &Clock::system()).await;
     assert_eq!(failures(&findings).len(), 1, "{findings:?}");

@@ -2,7 +2,7 @@
 
 use base::Clock;
 use base::error::Coded;
-use hierlock::{Locks, Options, Provision, Target, create_tables};
+use hierlock::{LockManager, Options, Provisioner, Target, create_tables};
 use sqlx::ConnectOptions;
 use testkit::need;
 
@@ -10,23 +10,23 @@ use super::*;
 
 const BUCKETS: u32 = 1_000;
 
-/// The locks that go with the store: on its rows, or in process where it is embedded.
-pub(super) async fn locks(place: &Place) -> Locks {
+/// Opens the locks that belong to the store: on the server's rows, or in process for SQLite.
+pub(super) async fn locks(place: &Place) -> LockManager {
     let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
     let Some(server) = place.config().server() else {
-        return Locks::in_process(&options, &Clock::system());
+        return LockManager::in_process(&options, &Clock::system());
     };
     create_tables(&mut server.connect().await.unwrap()).await.unwrap();
-    Provision::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
-    Locks::mysql(server, &options).await.unwrap()
+    Provisioner::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
+    LockManager::mysql(server, &options).await.unwrap()
 }
 
-async fn is_free(locks: &Locks, target: Target<'_>) -> bool {
-    locks.within(Duration::from_millis(100)).acquire(target).await.is_ok()
+async fn is_free(locks: &LockManager, target: Target<'_>) -> bool {
+    locks.with_timeout(Duration::from_millis(100)).acquire(target).await.is_ok()
 }
 
 #[tokio::test]
-async fn a_transaction_holds_its_locks_until_it_ends_however_it_does() {
+async fn transaction_holds_its_locks_until_commit_rollback_or_drop() {
     for place in need!(Place::all().await) {
         let (db, locks) = (place.open().await, locks(&place).await);
         let (sword, account) =
@@ -39,7 +39,7 @@ async fn a_transaction_holds_its_locks_until_it_ends_however_it_does() {
                 "rollback" => tx.rollback().await.unwrap(),
                 _ => drop(tx),
             }
-            let next = locks.within(Duration::from_secs(3)).acquire(account).await;
+            let next = locks.with_timeout(Duration::from_secs(3)).acquire(account).await;
             next.unwrap().release().await.unwrap();
         }
         db.close().await;
@@ -47,7 +47,7 @@ async fn a_transaction_holds_its_locks_until_it_ends_however_it_does() {
 }
 
 #[tokio::test]
-async fn a_transaction_knows_what_it_holds() {
+async fn transaction_knows_which_targets_it_holds() {
     for place in need!(Place::all().await) {
         let (db, locks) = (place.open().await, locks(&place).await);
         let (sword, account) =
@@ -64,9 +64,9 @@ async fn a_transaction_knows_what_it_holds() {
     }
 }
 
-/// Whoever holds a lock and begins to write must not meet a writer that waits for that lock.
+/// On SQLite, a writer that waited for the lock would deadlock with the lock's holder when that begins to write.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_waits_for_a_lock_does_not_keep_its_holder_from_writing() {
+async fn waiter_for_a_lock_does_not_block_the_holder_from_writing() {
     for place in need!(Place::all().await) {
         let (db, locks) = (place.open().await, locks(&place).await);
         let user = Target::user("u").unwrap();
@@ -75,7 +75,7 @@ async fn a_transaction_that_waits_for_a_lock_does_not_keep_its_holder_from_writi
             let (db, locks) = (db.clone(), locks.clone());
             async move { db.begin_locked(&locks, &[user]).await.unwrap().commit().await.unwrap() }
         });
-        testkit::eventually("it waits", PATIENCE, || async { !locks.is_idle() }).await;
+        testkit::eventually("the transaction waits", PATIENCE, || async { !locks.is_idle() }).await;
         tokio::time::timeout(Duration::from_secs(3), db.begin())
             .await
             .unwrap()
@@ -91,18 +91,18 @@ async fn a_transaction_that_waits_for_a_lock_does_not_keep_its_holder_from_writi
 }
 
 #[tokio::test]
-async fn a_lock_that_cannot_be_had_fails_the_transaction_and_its_connection_is_not_lost() {
+async fn lock_timeout_fails_the_transaction_and_frees_its_connection() {
     for place in need!(Place::all().await) {
         let mut config = place.config();
         config.max_connections = 1;
         let (db, locks) = (db::Db::open(&config).await.unwrap(), locks(&place).await);
         let user = Target::user("u").unwrap();
         let held = locks.acquire(user).await.unwrap();
-        let hasty = locks.within(Duration::from_millis(100));
+        let impatient = locks.with_timeout(Duration::from_millis(100));
         for _ in 0..3 {
-            let late = db.begin_locked(&hasty, &[user]).await.unwrap_err();
-            assert!(matches!(late, db::Error::Lock(hierlock::Error::Timeout(_))), "{late:?}");
-            assert!(late.is_passing());
+            let error = db.begin_locked(&impatient, &[user]).await.unwrap_err();
+            assert!(matches!(error, db::Error::Lock(hierlock::Error::Timeout(_))), "{error:?}");
+            assert!(error.is_transient());
         }
         held.release().await.unwrap();
         db.begin_locked(&locks, &[user]).await.unwrap().commit().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the driver does not write into the log.
+//! The driver must not log statements.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 
-/// Keeps everything that is logged.
+/// Records everything that is logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -44,10 +44,10 @@ impl Visit for Text<'_> {
     }
 }
 
-/// Slow statements had been logged with their texts, which have ids in them.
+/// By default the driver logs the text of slow statements, which may contain ids.
 #[tokio::test]
-async fn a_slow_statement_is_not_in_the_log() {
-    const SLOW: &str = "SELECT SLEEP(1.2), 'the-id-of-somebody'";
+async fn slow_statement_is_not_logged() {
+    const SLOW: &str = "SELECT SLEEP(1.2), 'the-id-of-a-player'";
     for server in need!(private_servers().await) {
         let database = server.database().await;
         let log = Log::default();
@@ -62,6 +62,6 @@ async fn a_slow_statement_is_not_in_the_log() {
         drop(guard);
         let text = log.0.lock().unwrap().clone();
         assert!(text.contains("the log works"), "{text}");
-        assert!(!text.contains("SLEEP") && !text.contains("the-id-of-somebody"), "{text}");
+        assert!(!text.contains("SLEEP") && !text.contains("the-id-of-a-player"), "{text}");
     }
 }

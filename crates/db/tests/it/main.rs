@@ -1,8 +1,8 @@
-//! The SQL store on real servers: one suite over SQLite, MariaDB and, where there is one, MySQL.
+//! The SQL store on real servers: one suite for SQLite, MariaDB and, if installed, MySQL.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-mod cancelling;
+mod cancellation;
 mod doctor;
 mod locking;
 mod logging;
@@ -10,19 +10,20 @@ mod migrations;
 mod outages;
 mod read_only;
 mod store;
-mod vanishing;
+mod vanished_hosts;
 mod waiters;
 
 use std::time::Duration;
 
 use config::{Setting, Value};
 use db::{Config, Db, DbUrl};
-use testkit::{Database, Flavour, Folder, SqlPlace as Place, SqlServer};
+use testkit::{Database, Flavour, Folder, SqlServer, TestDatabase as Place};
 
+/// How long to wait for an expected state before a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How a place is opened here.
-trait Opened {
+/// Opens a store at a place.
+trait OpenStore {
     fn config(&self) -> Config;
 
     async fn open(&self) -> Db {
@@ -30,13 +31,13 @@ trait Opened {
     }
 }
 
-impl Opened for Place {
+impl OpenStore for Place {
     fn config(&self) -> Config {
         config(DbUrl::parse(&Value::Text(self.url())).unwrap())
     }
 }
 
-/// A server of the test's own of each flavour that can be had here. MySQL is a bonus.
+/// Starts a private server of each installed flavour. MySQL is optional.
 async fn private_servers() -> Result<Vec<SqlServer>, testkit::Error> {
     let mut servers = vec![SqlServer::private().await?];
     match SqlServer::builder(Flavour::Mysql).start().await {

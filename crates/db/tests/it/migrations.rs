@@ -1,3 +1,5 @@
+//! Migrations: once each, resumable, and strict about changed texts.
+
 use db::{Db, Error, Migration, Migrations, on};
 use futures::future::join_all;
 use sqlx::Executor;
@@ -23,7 +25,7 @@ async fn execute(db: &Db, statement: &'static str) {
 }
 
 #[tokio::test]
-async fn pending_migrations_are_refused_then_run_then_done() {
+async fn pending_migrations_fail_the_check_until_they_are_applied() {
     for place in need!(Place::all().await) {
         let db = place.open().await;
         let refused = db.require_migrated(THREE).await.unwrap_err();
@@ -41,9 +43,9 @@ async fn pending_migrations_are_refused_then_run_then_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_number_may_migrate_at_once_and_each_migration_runs_once() {
+async fn concurrent_migrators_run_each_migration_once() {
     for place in need!(Place::all().await) {
-        // On MySQL, connections of their own, as processes have.
+        // On MySQL each migrator has its own pool, as separate processes do.
         let mut dbs = vec![place.open().await];
         for _ in 1..10 {
             dbs.push(if matches!(place, Place::Sqlite(_)) { dbs[0].clone() } else { place.open().await });
@@ -59,7 +61,7 @@ async fn any_number_may_migrate_at_once_and_each_migration_runs_once() {
 }
 
 #[tokio::test]
-async fn a_text_that_was_changed_after_it_was_applied_is_refused() {
+async fn applied_migration_with_a_changed_text_is_refused() {
     const CHANGED: &[Migrations] = &[Migrations {
         component: "game",
         list: &[table(1, "first", "CREATE TABLE first (id BIGINT NOT NULL PRIMARY KEY)")],
@@ -71,7 +73,9 @@ async fn a_text_that_was_changed_after_it_was_applied_is_refused() {
             [db.require_migrated(CHANGED).await.unwrap_err(), db.migrate(CHANGED).await.unwrap_err()]
         {
             assert!(
-                refused.to_string().contains("game/0001_first: it was applied or begun with another text"),
+                refused
+                    .to_string()
+                    .contains("game/0001_first: it was begun or applied with a different text"),
                 "{refused}"
             );
         }
@@ -80,7 +84,7 @@ async fn a_text_that_was_changed_after_it_was_applied_is_refused() {
 }
 
 #[tokio::test]
-async fn an_older_program_lives_with_a_newer_database() {
+async fn older_program_accepts_a_newer_database() {
     for place in need!(Place::all().await) {
         let db = place.open().await;
         db.migrate(THREE).await.unwrap();
@@ -92,11 +96,11 @@ async fn an_older_program_lives_with_a_newer_database() {
     }
 }
 
-/// A statement that commits by itself may be done although its process died before it could write that down.
+/// DDL commits implicitly, so a statement may have been applied although its process died before recording that.
 #[tokio::test]
-async fn what_was_interrupted_is_taken_up_again() {
+async fn interrupted_migration_is_resumed() {
     for server in need!(SqlServer::all_shared().await) {
-        for done in [true, false] {
+        for was_applied in [true, false] {
             let place = Place::Server(server.database().await);
             let db = place.open().await;
             db.migrate(ONE).await.unwrap();
@@ -107,7 +111,7 @@ async fn what_was_interrupted_is_taken_up_again() {
                          UNHEX(SHA2('CREATE TABLE second (id INTEGER NOT NULL PRIMARY KEY)', 256)), 1)",
             )
             .await;
-            if done {
+            if was_applied {
                 execute(&db, "CREATE TABLE second (id INTEGER NOT NULL PRIMARY KEY)").await;
             }
             assert!(matches!(db.require_migrated(THREE).await, Err(Error::PendingMigrations(_))));
@@ -118,9 +122,9 @@ async fn what_was_interrupted_is_taken_up_again() {
     }
 }
 
-/// What stands in the way is not taken for our own work, not even at the second try.
+/// A conflicting table is never mistaken for the migration's own result, not even by the second attempt.
 #[tokio::test]
-async fn a_table_of_somebody_else_is_not_taken_for_ours() {
+async fn foreign_table_fails_the_migration() {
     for place in need!(Place::all().await) {
         let db = place.open().await;
         execute(&db, "CREATE TABLE first (other INTEGER)").await;
@@ -132,14 +136,14 @@ async fn a_table_of_somebody_else_is_not_taken_for_ours() {
     }
 }
 
-/// Another program has begun it, with another table.
+/// Another version of the program has begun the migration, with a different text.
 #[tokio::test]
-async fn what_was_begun_with_another_text_is_refused() {
+async fn begun_migration_with_a_different_text_is_refused() {
     let server = need!(SqlServer::shared().await);
     let place = Place::Server(server.database().await);
     let db = place.open().await;
     db.migrate(ONE).await.unwrap();
     execute(&db, "UPDATE schema_migrations SET applied_at = NULL, checksum = REPEAT('x', 32)").await;
     let refused = db.migrate(ONE).await.unwrap_err();
-    assert!(refused.to_string().contains("begun with another text"), "{refused}");
+    assert!(refused.to_string().contains("begun or applied with a different text"), "{refused}");
 }

@@ -1,8 +1,10 @@
+//! Servers that are killed and networks that go silent.
+
 use db::{Db, on};
 use futures::future::join_all;
 use prometheus_client::registry::Registry;
 use sqlx::Executor;
-use testkit::{Proxy, eventually, need};
+use testkit::{FaultProxy, eventually, need};
 
 use super::*;
 
@@ -11,45 +13,45 @@ async fn answers(db: &Db) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_comes_back_by_itself_after_the_server_was_killed() {
+async fn store_reconnects_after_the_server_was_killed() {
     let mut server = need!(SqlServer::private().await);
     let database = server.database().await;
     let place = Place::Server(database);
     let db = place.open().await;
     db.migrate(&[db::MIGRATIONS]).await.unwrap();
-    let before = db.deployment().await.unwrap();
+    let before = db.deployment_id().await.unwrap();
     server.kill().await.unwrap();
     let mut config = place.config();
     config.acquire_timeout = Duration::from_millis(200);
     assert!(Db::open(&config).await.is_err());
     server.start_again().await.unwrap();
     eventually("the store answers again", PATIENCE, || answers(&db)).await;
-    assert_eq!(db.deployment().await.unwrap(), before, "what was committed is still there");
+    assert_eq!(db.deployment_id().await.unwrap(), before, "committed data is still there");
     db.close().await;
 }
 
-/// Connections that rested while the server was away are not handed out.
+/// Connections that were idle while the server was down are not handed out.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_given_a_connection_that_died_at_rest() {
+async fn connection_that_died_while_idle_is_not_handed_out() {
     let mut server = need!(SqlServer::private().await);
     let place = Place::Server(server.database().await);
     let db = place.open().await;
     let held = join_all((0..5).map(|_| db.connection())).await;
-    let rested = tokio::time::Instant::now();
+    let idle_since = tokio::time::Instant::now();
     held.into_iter().for_each(|connection| drop(connection.unwrap()));
     idle(&db, 5).await;
     server.restart().await.unwrap();
-    // Shorter rests are trusted.
-    tokio::time::sleep_until(rested + Duration::from_millis(1100)).await;
+    // Connections that were idle for less than a second are not pinged.
+    tokio::time::sleep_until(idle_since + Duration::from_millis(1100)).await;
     for attempt in 0..10 {
         let mut connection = db.connection().await.unwrap();
-        let asked = on!(connection, raw => raw.execute("SELECT 1").await.map(drop));
-        assert!(asked.is_ok(), "attempt {attempt}: {asked:?}");
+        let result = on!(connection, raw => raw.execute("SELECT 1").await.map(drop));
+        assert!(result.is_ok(), "attempt {attempt}: {result:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_is_noticed_and_got_over() {
+async fn store_recovers_from_a_silent_network() {
     let server = need!(SqlServer::private().await);
     let (_database, proxy, db) = through_proxy(&server, 10, 500).await;
     db.ping().await.unwrap();
@@ -62,9 +64,9 @@ async fn a_silent_network_is_noticed_and_got_over() {
     eventually("the store answers again", PATIENCE, || answers(&db)).await;
 }
 
-/// The network stays silent: the place in the pool must be free all the same, and closing must end.
+/// While the network stays silent, the place in the pool must still be freed and closing must end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
+async fn pool_does_not_lose_a_connection_that_went_silent_in_use() {
     let server = need!(SqlServer::private().await);
     let (_database, proxy, db) = through_proxy(&server, 3, 300).await;
     let (mut tx, committing) = (db.begin().await.unwrap(), db.begin().await.unwrap());
@@ -80,9 +82,9 @@ async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
-/// The statement was sent and its answer is on the way: whether the transaction has begun nobody knows.
+/// The statement was sent and its response is in flight, so it is unknown whether the transaction has begun.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_begin_that_is_given_up_leaves_no_open_transaction_in_the_pool() {
+async fn cancelled_begin_leaves_no_open_transaction_in_the_pool() {
     let server = need!(SqlServer::private().await);
     let (_database, proxy, db) = through_proxy(&server, 1, 5000).await;
     idle(&db, 1).await;
@@ -95,10 +97,10 @@ async fn a_begin_that_is_given_up_leaves_no_open_transaction_in_the_pool() {
     assert_eq!(open, 0);
 }
 
-/// A store behind a proxy, with so many connections and so many milliseconds of patience.
-async fn through_proxy(server: &SqlServer, connections: u32, millis: u64) -> (Database, Proxy, Db) {
+/// Opens a store behind a proxy, with this pool size and acquire timeout.
+async fn through_proxy(server: &SqlServer, connections: u32, millis: u64) -> (Database, FaultProxy, Db) {
     let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = FaultProxy::to(server.addr()).await;
     let url = DbUrl::MySql(proxy.url(database.url()).parse().unwrap());
     let acquire_timeout = Duration::from_millis(millis);
     let config = Config { max_connections: connections, acquire_timeout, ..config(url) };
@@ -109,7 +111,7 @@ async fn idle(db: &Db, count: u32) {
     connections(db, "idle", count).await;
 }
 
-/// Waits until so many connections are in a state.
+/// Waits until `count` connections are in the state.
 async fn connections(db: &Db, state: &str, count: u32) {
     let mut registry = Registry::default();
     db.register_metrics(&mut registry);

@@ -1,4 +1,4 @@
-//! Servers that are demoted: they answer, and take no writes.
+//! Demoted servers, which answer but take no writes.
 
 use base::error::Coded;
 use db::{Db, Error, on};
@@ -8,7 +8,7 @@ use testkit::{eventually, need};
 
 use super::*;
 
-/// A table, and a store whose user does not overrule `read_only`.
+/// Creates a table and opens a store as a user without the privilege to write in spite of `read_only`.
 async fn plain_user(place: &Place, max_connections: u32) -> (MySqlConnection, Db) {
     let mut root = place.config().server().unwrap().connect().await.unwrap();
     root.execute("CREATE TABLE example (id BIGINT PRIMARY KEY) ENGINE=InnoDB").await.unwrap();
@@ -33,7 +33,7 @@ async fn session(db: &Db) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_demoted_in_place_is_not_ready_until_it_takes_writes_again() {
+async fn demoted_server_is_not_ready_until_it_takes_writes_again() {
     for server in need!(private_servers().await) {
         let place = Place::Server(server.database().await);
         let (mut root, db) = plain_user(&place, 10).await;
@@ -41,9 +41,9 @@ async fn a_server_that_is_demoted_in_place_is_not_ready_until_it_takes_writes_ag
         db.ping().await.unwrap();
         root.execute("SET GLOBAL read_only = 1").await.unwrap();
         let refused = db.ping().await.unwrap_err();
-        assert!(matches!(refused, Error::ReadOnly(_)) && refused.is_passing(), "{refused:?}");
+        assert!(matches!(refused, Error::ReadOnly(_)) && refused.is_transient(), "{refused:?}");
         let refused = write(&db).await.unwrap_err();
-        assert!(matches!(refused, Error::ReadOnly(_)) && refused.is_passing(), "{refused:?}");
+        assert!(matches!(refused, Error::ReadOnly(_)) && refused.is_transient(), "{refused:?}");
         root.execute("SET GLOBAL read_only = 0").await.unwrap();
         db.ping().await.unwrap();
         write(&db).await.unwrap();
@@ -51,25 +51,28 @@ async fn a_server_that_is_demoted_in_place_is_not_ready_until_it_takes_writes_ag
     }
 }
 
-/// Its name may lead to another server by now.
+/// The server's name may resolve to another server by now.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_was_refused_a_write_is_not_used_again() {
+async fn connection_is_not_reused_after_a_refused_write() {
     for server in need!(private_servers().await) {
         let place = Place::Server(server.database().await);
         let (mut root, db) = plain_user(&place, 1).await;
-        for statement in ["in the middle", "at the commit", "at the beginning"] {
+        for write_at in ["statement", "commit", "begin"] {
             let before = session(&db).await;
             root.execute("SET GLOBAL read_only = 1").await.unwrap();
-            let refused = match statement {
-                "in the middle" => write(&db).await.unwrap_err(),
-                "at the commit" => {
+            let refused = match write_at {
+                "statement" => write(&db).await.unwrap_err(),
+                "commit" => {
                     let mut tx = db.begin().await.unwrap();
                     tx.insert_at_commit("INSERT INTO example (id)", [[db::Value::Integer(1)]]);
                     tx.commit().await.unwrap_err()
                 }
-                _ => db.begin_with("INSERT INTO example (id)", [[db::Value::Integer(1)]]).await.unwrap_err(),
+                _ => db
+                    .begin_with_insert("INSERT INTO example (id)", [[db::Value::Integer(1)]])
+                    .await
+                    .unwrap_err(),
             };
-            assert!(matches!(refused, Error::ReadOnly(_)), "{statement}: {refused:?}");
+            assert!(matches!(refused, Error::ReadOnly(_)), "{write_at}: {refused:?}");
             eventually("another connection is used", PATIENCE, async || session(&db).await != before).await;
             root.execute("SET GLOBAL read_only = 0").await.unwrap();
         }
@@ -77,20 +80,20 @@ async fn a_connection_that_was_refused_a_write_is_not_used_again() {
     }
 }
 
-async fn count(place: &Place, question: &'static str, parameter: Option<i64>) -> i64 {
+async fn query_number(place: &Place, text: &'static str, parameter: Option<i64>) -> i64 {
     let mut root = place.config().server().unwrap().connect().await.unwrap();
-    let asking = parameter.into_iter().fold(sqlx::query_scalar(question), |asking, value| asking.bind(value));
-    asking.fetch_one(&mut root).await.unwrap()
+    let query = parameter.into_iter().fold(sqlx::query_scalar(text), |query, value| query.bind(value));
+    query.fetch_one(&mut root).await.unwrap()
 }
 
-/// One refusal is enough to know what all the others would be told.
+/// One refusal shows that writes would be refused on all other connections too.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_refused_write_replaces_all_connections() {
     for server in need!(private_servers().await) {
         let place = Place::Server(server.database().await);
         let (mut root, db) = plain_user(&place, 10).await;
         let held = join_all((0..5).map(|_| db.connection())).await;
-        let newest = count(&place, "SELECT CAST(CONNECTION_ID() AS SIGNED)", None).await;
+        let newest = query_number(&place, "SELECT CAST(CONNECTION_ID() AS SIGNED)", None).await;
         drop(held);
         root.execute("SET GLOBAL read_only = 1").await.unwrap();
         assert!(write(&db).await.is_err());
@@ -98,8 +101,8 @@ async fn one_refused_write_replaces_all_connections() {
             drop(join_all((0..5).map(|_| db.connection())).await);
             const OLD: &str =
                 "SELECT COUNT(*) FROM information_schema.processlist WHERE USER = 'app' AND ID <= ?";
-            let old = count(&place, OLD, Some(newest)).await;
-            // That of readiness, which looks for itself.
+            let old = query_number(&place, OLD, Some(newest)).await;
+            // The health check's connection stays.
             if old == 1 { Ok(()) } else { Err(format!("{old} are left")) }
         })
         .await;
@@ -107,9 +110,9 @@ async fn one_refused_write_replaces_all_connections() {
     }
 }
 
-/// The default of sessions can be changed on the server, which demotes the ones that are opened from then on.
+/// The server's session default can be set to read-only, which affects the sessions that are opened from then on.
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_that_begin_read_only_are_noticed() {
+async fn read_only_session_default_is_detected() {
     for server in need!(private_servers().await) {
         let place = Place::Server(server.database().await);
         let (mut root, _) = plain_user(&place, 10).await;
@@ -123,8 +126,10 @@ async fn sessions_that_begin_read_only_are_noticed() {
         assert!(matches!(write(&db).await, Err(Error::ReadOnly(_))));
         root.execute(AssertSqlSafe(format!("SET GLOBAL {name} = 0"))).await.unwrap();
         db.ping().await.unwrap();
-        eventually("it writes again", PATIENCE, async || write(&db).await.map_err(|error| error.to_string()))
-            .await;
+        eventually("writes succeed again", PATIENCE, async || {
+            write(&db).await.map_err(|error| error.to_string())
+        })
+        .await;
         db.close().await;
     }
 }

@@ -1,3 +1,5 @@
+//! Transactions, statements and errors on every store.
+
 use base::Code;
 use base::error::Coded;
 use db::{Db, Dialect, Error, InsertText, Raw, Value, on};
@@ -7,8 +9,8 @@ use testkit::need;
 
 use super::*;
 
-/// A table with one row, by either dialect.
-async fn with_counter(db: &Db) {
+/// Creates a table with one row.
+async fn create_counter(db: &Db) {
     let mut tx = db.begin().await.unwrap();
     on!(tx, raw => {
         raw.execute("CREATE TABLE counter (id INTEGER NOT NULL PRIMARY KEY, value INTEGER NOT NULL)").await.unwrap();
@@ -19,31 +21,35 @@ async fn with_counter(db: &Db) {
     tx.commit().await.unwrap();
 }
 
-async fn counted(db: &Db) -> i64 {
+async fn read_counter(db: &Db) -> i64 {
     let mut connection = db.connection().await.unwrap();
     on!(connection, raw => sqlx::query_scalar("SELECT value FROM counter WHERE id = 1").fetch_one(raw).await.unwrap())
 }
 
 #[tokio::test]
-async fn what_is_committed_is_there_and_what_is_dropped_is_not() {
+async fn commit_keeps_changes_and_drop_discards_them() {
     for place in need!(Place::all().await) {
         let db = place.open().await;
-        with_counter(&db).await;
+        create_counter(&db).await;
         let mut tx = db.begin().await.unwrap();
         on!(tx, raw => { raw.execute("UPDATE counter SET value = 7").await.unwrap(); });
         drop(tx);
-        assert_eq!(counted(&db).await, 0);
+        assert_eq!(read_counter(&db).await, 0);
         let mut tx = db.begin().await.unwrap();
         on!(tx, raw => { raw.execute("UPDATE counter SET value = 7").await.unwrap(); });
-        assert_eq!(counted(&db).await, 0, "not visible before the commit, and reading does not wait for it");
+        assert_eq!(
+            read_counter(&db).await,
+            0,
+            "the change is not visible before the commit, and reading does not wait for it"
+        );
         tx.commit().await.unwrap();
-        assert_eq!(counted(&db).await, 7);
+        assert_eq!(read_counter(&db).await, 7);
         db.close().await;
     }
 }
 
 #[tokio::test]
-async fn a_row_is_read_by_the_names_of_its_columns() {
+async fn row_is_read_by_column_names() {
     db::row! {
         struct CounterRow {
             value: i64,
@@ -52,7 +58,7 @@ async fn a_row_is_read_by_the_names_of_its_columns() {
     }
     for place in need!(Place::all().await) {
         let db = place.open().await;
-        with_counter(&db).await;
+        create_counter(&db).await;
         let mut connection = db.connection().await.unwrap();
         let row: CounterRow = on!(connection, raw => {
             sqlx::query_as("SELECT id, value FROM counter").fetch_one(raw).await.unwrap()
@@ -67,16 +73,16 @@ async fn a_row_is_read_by_the_names_of_its_columns() {
     }
 }
 
-/// What is written at the commit is there with the rest or not at all, as it was given, and its connection is as good as before.
+/// Rows deferred to the commit are written unchanged or not at all, and a failed commit leaves the connection usable.
 #[tokio::test]
-async fn what_is_written_at_the_commit_is_there_with_all_the_rest_or_not_at_all() {
+async fn deferred_writes_are_atomic_with_the_transaction() {
     const HEAD: &str = "INSERT INTO notes (id, text, bytes)";
     let nasty = "a'); DROP TABLE notes; -- \\' \0 \u{e4}\u{1f3ae}";
     for place in need!(Place::all().await) {
         let mut config = place.config();
         config.max_connections = 1;
         let db = Db::open(&config).await.unwrap();
-        with_counter(&db).await;
+        create_counter(&db).await;
         let mut tx = db.begin().await.unwrap();
         let table = db.dialect().pick(
             "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT, bytes BLOB) STRICT",
@@ -109,12 +115,12 @@ async fn what_is_written_at_the_commit_is_there_with_all_the_rest_or_not_at_all(
         ];
         assert_eq!(notes().await, written);
 
-        // The second of three is refused, some of the first and a statement before them were good. Twice on one connection.
+        // The second of three deferred inserts is refused, after a statement and a flush that succeeded. Twice on one connection.
         for _ in 0..2 {
             let mut tx = db.begin().await.unwrap();
             on!(tx, raw => { raw.execute("UPDATE counter SET value = 7").await.unwrap(); });
             tx.insert_at_commit(HEAD, [[3.into(), Value::Null, Value::Null]]);
-            tx.write().await.unwrap();
+            tx.flush().await.unwrap();
             tx.insert_at_commit(HEAD, [[4.into(), Value::Null, Value::Null]]);
             tx.insert_at_commit(HEAD, [[1.into(), Value::Null, Value::Null]]);
             tx.insert_at_commit(HEAD, [[5.into(), Value::Null, Value::Null]]);
@@ -125,15 +131,15 @@ async fn what_is_written_at_the_commit_is_there_with_all_the_rest_or_not_at_all(
         }
         let mut tx = db.begin().await.unwrap();
         tx.insert_at_commit(HEAD, [[6.into(), Value::Null, Value::Null]]);
-        tx.write().await.unwrap();
+        tx.flush().await.unwrap();
         tx.rollback().await.unwrap();
-        assert_eq!((notes().await, counted(&db).await), (written, 0));
+        assert_eq!((notes().await, read_counter(&db).await), (written, 0));
         db.close().await;
     }
 }
 
 #[tokio::test]
-async fn a_transaction_can_begin_with_rows_and_read_what_it_has_just_written() {
+async fn transaction_can_begin_with_an_insert_and_read_its_own_writes() {
     for place in need!(Place::all().await) {
         let db = place.open().await;
         let mut tx = db.begin().await.unwrap();
@@ -154,12 +160,12 @@ async fn a_transaction_can_begin_with_rows_and_read_what_it_has_just_written() {
             tx.insert_and_read::<2>(InsertText { head: "", tail: "" }, [], all).await.unwrap()
         };
 
-        let (tx, inserted) = db.begin_with(ignore, [row(b"a", 1), row(b"b", 2)]).await.unwrap();
+        let (tx, inserted) = db.begin_with_insert(ignore, [row(b"a", 1), row(b"b", 2)]).await.unwrap();
         assert_eq!(inserted, 2);
         tx.commit().await.unwrap();
-        let (mut tx, inserted) = db.begin_with(ignore, [row(b"a", 9), row(b"c", 3)]).await.unwrap();
-        assert_eq!(inserted, 1, "one was there");
-        // Behind what was to be written before it.
+        let (mut tx, inserted) = db.begin_with_insert(ignore, [row(b"a", 9), row(b"c", 3)]).await.unwrap();
+        assert_eq!(inserted, 1, "one row existed already");
+        // The insert below runs after this deferred one.
         tx.insert_at_commit("INSERT INTO heads", [row(b"d", 4)]);
         let rows = [row(b"a", 10), row(b"e", 5)];
         let found = tx
@@ -169,12 +175,12 @@ async fn a_transaction_can_begin_with_rows_and_read_what_it_has_just_written() {
         let expected = [("a", 11), ("b", 2), ("c", 3), ("d", 4), ("e", 5)];
         let expected: Vec<(Vec<u8>, i64)> = expected.map(|(id, number)| (id.into(), number)).into();
         assert_eq!(found, expected);
-        // It is one transaction, from the first row on.
+        // The first insert is part of the transaction, too.
         tx.rollback().await.unwrap();
-        let (mut tx, inserted) = db.begin_with::<2>(ignore, []).await.unwrap();
+        let (mut tx, inserted) = db.begin_with_insert::<2>(ignore, []).await.unwrap();
         assert_eq!((inserted, read(&mut tx).await.len()), (0, 2));
         tx.rollback().await.unwrap();
-        // What is done after the commit is done then, and only then.
+        // Callbacks run after a commit, and only then.
         let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let is_done = || done.load(std::sync::atomic::Ordering::SeqCst);
         for (commits, expected) in [(false, false), (true, true)] {
@@ -195,12 +201,12 @@ async fn a_transaction_can_begin_with_rows_and_read_what_it_has_just_written() {
 
 /// On SQLite this fails with "database is locked" when transactions begin without the write lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn transactions_that_read_and_then_write_wait_for_each_other() {
+async fn read_modify_write_transactions_are_serialised() {
     const READ: &str = "SELECT value FROM counter WHERE id = 1";
     const READ_LOCKED: &str = "SELECT value FROM counter WHERE id = 1 FOR UPDATE";
     for place in need!(Place::all().await) {
         let db = place.open().await;
-        with_counter(&db).await;
+        create_counter(&db).await;
         let add = |db: Db| async move {
             for _ in 0..20 {
                 let mut tx = db.begin().await.unwrap();
@@ -215,16 +221,16 @@ async fn transactions_that_read_and_then_write_wait_for_each_other() {
             }
         };
         join_all((0..16).map(|_| tokio::spawn(add(db.clone())))).await.into_iter().for_each(Result::unwrap);
-        assert_eq!(counted(&db).await, 320);
+        assert_eq!(read_counter(&db).await, 320);
         db.close().await;
     }
 }
 
 #[tokio::test]
-async fn errors_say_what_can_be_done() {
+async fn errors_are_classified() {
     for place in need!(Place::all().await) {
         let db = place.open().await;
-        with_counter(&db).await;
+        create_counter(&db).await;
         let mut tx = db.begin().await.unwrap();
         let twice =
             on!(tx, raw => raw.execute("INSERT INTO counter (id, value) VALUES (1, 0)").await.map(|_| ()));
@@ -238,9 +244,9 @@ async fn errors_say_what_can_be_done() {
     }
 }
 
-/// The servers raise any number on demand, also those of clusters.
+/// `SIGNAL` raises any error number, including those of clusters.
 #[tokio::test]
-async fn passing_errors_of_a_server_are_reported_as_passing() {
+async fn transient_server_errors_are_reported_as_transient() {
     for place in need!(Place::servers().await) {
         let db = place.open().await;
         for number in
@@ -250,42 +256,45 @@ async fn passing_errors_of_a_server_are_reported_as_passing() {
             let signal = format!("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'x'");
             let raised = on!(connection, raw => raw.execute(AssertSqlSafe(signal)).await.map(drop));
             let error = Error::from(raised.unwrap_err());
-            assert!(error.is_passing(), "{number}: {error:?}");
-            let fits = match number {
+            assert!(error.is_transient(), "{number}: {error:?}");
+            let is_expected = match number {
                 1205 | 1213 | 1020 | 3101 => error.is_conflict(),
                 1290 | 1792 | 1836 | 1874 => matches!(error, Error::ReadOnly(_)) && !error.is_conflict(),
                 _ => matches!(error, Error::Unreachable(_)) && !error.is_conflict(),
             };
-            assert!(fits, "{number}: {error:?}");
+            assert!(is_expected, "{number}: {error:?}");
         }
         db.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_first_decides_what_is_agreed() {
+async fn first_process_decides_an_agreed_setting() {
     for place in need!(Place::all().await) {
         let db = place.open().await;
         db.migrate(&[db::MIGRATIONS]).await.unwrap();
         let ours: Vec<String> = (0..50).map(|n| format!("value {n}")).collect();
-        let agreed = join_all(ours.iter().map(|ours| db.agree("buckets", ours))).await;
+        let agreed = join_all(ours.iter().map(|ours| db.agree_on_setting("buckets", ours))).await;
         let agreed: Vec<String> = agreed.into_iter().map(Result::unwrap).collect();
         assert!(ours.contains(&agreed[0]));
         assert!(agreed.iter().all(|value| *value == agreed[0]), "{agreed:?}");
-        assert_eq!(db.deployment().await.unwrap(), db.deployment().await.unwrap());
+        assert_eq!(db.deployment_id().await.unwrap(), db.deployment_id().await.unwrap());
         if db.dialect() == Dialect::MySql {
-            assert!(db.agree("too long", &"x".repeat(300)).await.is_err(), "what does not fit is not cut");
+            assert!(
+                db.agree_on_setting("too long", &"x".repeat(300)).await.is_err(),
+                "a value that does not fit is not truncated"
+            );
         }
         db.close().await;
     }
 }
 
 #[tokio::test]
-async fn a_deadlock_is_busy_and_may_be_tried_again() {
+async fn deadlock_is_busy_and_can_be_retried() {
     let server = need!(SqlServer::shared().await);
     let place = Place::Server(server.database().await);
     let db = place.open().await;
-    with_counter(&db).await;
+    create_counter(&db).await;
     let mut tx = db.begin().await.unwrap();
     on!(tx, raw => { raw.execute("INSERT INTO counter (id, value) VALUES (2, 0)").await.unwrap(); });
     tx.commit().await.unwrap();
@@ -300,26 +309,26 @@ async fn a_deadlock_is_busy_and_may_be_tried_again() {
     let (first, second) = tokio::join!(first, second);
     let victim = Error::from(first.and(second).unwrap_err());
     assert!(matches!(victim, Error::Busy(_)), "{victim:?}");
-    assert!(victim.is_passing());
+    assert!(victim.is_transient());
 }
 
-/// Without strict mode MySQL cuts a value to fit, and without READ COMMITTED claims block inserts.
+/// Without strict mode MySQL truncates values, and without READ COMMITTED claims block inserts.
 #[tokio::test]
-async fn the_session_is_strict_whatever_the_server_says() {
+async fn session_is_strict_whatever_the_server_default() {
     let server = testkit::SqlServer::builder(testkit::Flavour::Mariadb).arg("--sql-mode=").start().await;
     let server = need!(server);
     let db = Place::Server(server.database().await).open().await;
     let mut tx = db.begin().await.unwrap();
     let Raw::MySql(raw) = tx.raw() else { panic!("expected MySQL") };
     raw.execute("CREATE TEMPORARY TABLE narrow (text VARCHAR(3))").await.unwrap();
-    let cut = raw.execute("INSERT INTO narrow (text) VALUES ('abcdef')").await;
-    assert!(cut.is_err(), "the value was cut");
+    let inserted = raw.execute("INSERT INTO narrow (text) VALUES ('abcdef')").await;
+    assert!(inserted.is_err(), "the value was truncated");
     let level: String = sqlx::query_scalar("SELECT @@tx_isolation").fetch_one(raw).await.unwrap();
     assert_eq!(level, "READ-COMMITTED");
 }
 
 #[tokio::test]
-async fn sqlite_serves_one_process_and_says_so() {
+async fn second_process_on_one_sqlite_file_is_refused() {
     let place = Place::sqlite().unwrap();
     let db = place.open().await;
     let refused = Db::open(&place.config()).await.unwrap_err();
@@ -331,7 +340,7 @@ async fn sqlite_serves_one_process_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_from_an_absence() {
+async fn refused_connection_differs_from_an_unreachable_server() {
     let server = need!(SqlServer::mariadb().await);
     let with = |change: fn(&mut url::Url)| {
         let mut url: url::Url = format!("{}/nowhere", server.url().trim_end_matches('/')).parse().unwrap();
@@ -341,8 +350,8 @@ async fn a_refusal_is_told_from_an_absence() {
     let unknown = Db::open(&with(|_| ())).await.unwrap_err();
     assert!(unknown.to_string().contains("create the database that db.url names"), "{unknown}");
     let wrong = Db::open(&with(|url| url.set_username("nobody").unwrap())).await.unwrap_err();
-    assert!(wrong.to_string().contains("check the user, the password"), "{wrong}");
-    assert!(!unknown.is_passing() && !wrong.is_passing());
+    assert!(wrong.to_string().contains("check the user and password"), "{wrong}");
+    assert!(!unknown.is_transient() && !wrong.is_transient());
     let absent = Db::open(&with(|url| url.set_port(Some(1)).unwrap())).await.unwrap_err();
-    assert!(matches!(absent, Error::Unreachable(_)) && absent.is_passing(), "{absent:?}");
+    assert!(matches!(absent, Error::Unreachable(_)) && absent.is_transient(), "{absent:?}");
 }

@@ -1,4 +1,4 @@
-//! Transactions that wait for a lock, and everybody else.
+//! Transactions that wait for a lock must not slow down the others.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -6,29 +6,29 @@ use std::time::Instant;
 use db::Db;
 use futures::FutureExt as _;
 use futures::future::join_all;
-use hierlock::{Locks, Target};
+use hierlock::{LockManager, Target};
 use testkit::{eventually, need};
 
 use super::locking::locks;
 use super::*;
 
 const CONNECTIONS: u32 = 8;
-const USUAL: Duration = Duration::from_secs(1);
+const NORMAL_LATENCY: Duration = Duration::from_secs(1);
 
-async fn opened(place: &Place) -> (Db, Locks) {
+async fn open(place: &Place) -> (Db, LockManager) {
     let config = Config { max_connections: CONNECTIONS, acquire_timeout: PATIENCE, ..place.config() };
     (Db::open(&config).await.unwrap(), locks(place).await)
 }
 
-async fn in_usual_time<T, E: std::fmt::Debug>(what: &str, work: impl Future<Output = Result<T, E>>) -> T {
-    tokio::time::timeout(USUAL, work).await.unwrap_or_else(|_| panic!("{what} waits")).unwrap()
+async fn without_waiting<T, E: std::fmt::Debug>(what: &str, work: impl Future<Output = Result<T, E>>) -> T {
+    tokio::time::timeout(NORMAL_LATENCY, work).await.unwrap_or_else(|_| panic!("{what} had to wait")).unwrap()
 }
 
-/// A waiter for the user waits for the user's own lock, or for that of anything the user has.
+/// The waiters want the lock of the user or of one of the user's resources.
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_for_one_user_keep_neither_others_nor_readiness_waiting() {
+async fn waiters_for_one_user_delay_neither_other_users_nor_readiness() {
     for place in need!(Place::all().await) {
-        let (db, locks) = opened(&place).await;
+        let (db, locks) = open(&place).await;
         let held = locks.acquire(Target::user("hot").unwrap()).await.unwrap();
         let names: Vec<String> = (0..CONNECTIONS * 3).map(|number| number.to_string()).collect();
         let waiting = join_all(names.iter().map(|name| {
@@ -41,15 +41,15 @@ async fn waiters_for_one_user_keep_neither_others_nor_readiness_waiting() {
                 db.begin_locked(&locks, &[target.unwrap()]).await.unwrap().commit().await.unwrap();
             })
         }));
-        eventually("they wait", PATIENCE, || are_waiting(&locks)).await;
-        // Longer than what it takes them to take a connection each.
+        eventually("the transactions wait", PATIENCE, || are_waiting(&locks)).await;
+        // Long enough for each waiter to have taken a connection.
         let until = Instant::now() + Duration::from_millis(300);
         while Instant::now() < until {
-            in_usual_time("readiness", db.ping()).await;
-            in_usual_time("a transaction", db.begin()).await.commit().await.unwrap();
+            without_waiting("readiness", db.ping()).await;
+            without_waiting("a transaction", db.begin()).await.commit().await.unwrap();
             for name in &names {
                 let other = Target::resource(name, "a", "r").unwrap();
-                in_usual_time("another user", db.begin_locked(&locks, &[other]))
+                without_waiting("another user", db.begin_locked(&locks, &[other]))
                     .await
                     .commit()
                     .await
@@ -64,11 +64,10 @@ async fn waiters_for_one_user_keep_neither_others_nor_readiness_waiting() {
     }
 }
 
-/// A resource that is held elsewhere does not keep its neighbours waiting.
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_for_one_resource_do_not_keep_other_resources_waiting() {
+async fn waiters_for_one_resource_do_not_delay_other_resources() {
     for place in need!(Place::all().await) {
-        let (db, locks) = opened(&place).await;
+        let (db, locks) = open(&place).await;
         let sword = Target::resource("u", "a", "sword").unwrap();
         let held = locks.acquire(sword).await.unwrap();
         let waiting = join_all((0..CONNECTIONS * 2).map(|_| {
@@ -77,10 +76,14 @@ async fn waiters_for_one_resource_do_not_keep_other_resources_waiting() {
                 async move { db.begin_locked(&locks, &[sword]).await.unwrap().commit().await.unwrap() },
             )
         }));
-        eventually("they wait", PATIENCE, || are_waiting(&locks)).await;
+        eventually("the transactions wait", PATIENCE, || are_waiting(&locks)).await;
         for _ in 0..20 {
             let shield = Target::resource("u", "a", "shield").unwrap();
-            in_usual_time("a neighbour", db.begin_locked(&locks, &[shield])).await.commit().await.unwrap();
+            without_waiting("another resource", db.begin_locked(&locks, &[shield]))
+                .await
+                .commit()
+                .await
+                .unwrap();
         }
         held.release().await.unwrap();
         for waited in tokio::time::timeout(PATIENCE, waiting).await.unwrap() {
@@ -91,13 +94,13 @@ async fn waiters_for_one_resource_do_not_keep_other_resources_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_are_served_in_the_order_of_their_arrival() {
+async fn waiters_are_served_in_order_of_arrival() {
     for place in need!(Place::all().await) {
-        let (db, locks) = opened(&place).await;
+        let (db, locks) = open(&place).await;
         let user = Target::user("u").unwrap();
         let held = locks.acquire(user).await.unwrap();
         let served = Mutex::new(Vec::new());
-        // Polled in this order for the first time, which is when they arrive.
+        // `join_all` polls them in this order for the first time, which is when they arrive.
         let waiters = join_all((0..CONNECTIONS * 2).map(|number| {
             let (db, locks, served) = (&db, &locks, &served);
             async move {
@@ -107,7 +110,7 @@ async fn waiters_are_served_in_the_order_of_their_arrival() {
             }
         }));
         let release = async {
-            eventually("they wait", PATIENCE, || are_waiting(&locks)).await;
+            eventually("the transactions wait", PATIENCE, || are_waiting(&locks)).await;
             held.release().await.unwrap();
         };
         tokio::time::timeout(PATIENCE, async { tokio::join!(waiters, release) }).await.unwrap();
@@ -116,19 +119,23 @@ async fn waiters_are_served_in_the_order_of_their_arrival() {
     }
 }
 
-/// By its deadline or by dropping it, at the server or in the line before it.
+/// The waiter times out or is dropped, on the server or in the queue before it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_gives_up_leaves_nothing() {
+async fn abandoned_waiter_leaves_nothing_behind() {
     for place in need!(Place::all().await) {
-        let (db, locks) = opened(&place).await;
+        let (db, locks) = open(&place).await;
         let user = Target::user("u").unwrap();
         let held = locks.acquire(user).await.unwrap();
         let users = [user];
-        let hasty = locks.within(Duration::from_millis(200));
+        let impatient = locks.with_timeout(Duration::from_millis(200));
         let started = Instant::now();
-        let late = join_all((0..CONNECTIONS * 2).map(|_| db.begin_locked(&hasty, &users))).await;
-        assert!(started.elapsed() < USUAL, "all of them have the same deadline: {:?}", started.elapsed());
-        for error in late.into_iter().map(Result::unwrap_err) {
+        let timed_out = join_all((0..CONNECTIONS * 2).map(|_| db.begin_locked(&impatient, &users))).await;
+        assert!(
+            started.elapsed() < NORMAL_LATENCY,
+            "all of them have the same deadline: {:?}",
+            started.elapsed()
+        );
+        for error in timed_out.into_iter().map(Result::unwrap_err) {
             assert!(matches!(error, db::Error::Lock(hierlock::Error::Timeout(_))), "{error:?}");
         }
         let mut dropped: Vec<_> =
@@ -138,15 +145,19 @@ async fn a_waiter_that_gives_up_leaves_nothing() {
         }
         drop(dropped);
         held.release().await.unwrap();
-        in_usual_time("the next one", db.begin_locked(&locks, &[user])).await.commit().await.unwrap();
-        eventually("nothing is left", PATIENCE, || async { locks.is_idle() }).await;
+        without_waiting("the next transaction", db.begin_locked(&locks, &[user]))
+            .await
+            .commit()
+            .await
+            .unwrap();
+        eventually("no lock or waiter is left", PATIENCE, || async { locks.is_idle() }).await;
         db.close().await;
     }
 }
 
-/// Whether somebody waits: by the server's own tables, or in process by what cannot be had.
-async fn are_waiting(locks: &Locks) -> bool {
-    match locks.waits().await.unwrap() {
+/// Returns whether a transaction waits: by the server's own tables, or in process by whether any lock is in use.
+async fn are_waiting(locks: &LockManager) -> bool {
+    match locks.lock_waits().await.unwrap() {
         Some(waits) => !waits.is_empty(),
         None => !locks.is_idle(),
     }

@@ -1,10 +1,10 @@
-//! The waiting room at a million players, and what a reserve costs on one hot item beside other ways to keep a stock in the same run.
+//! The waiting room at a million players, and the rate of reserves on one hot item, compared with other designs of a stock in the same run.
 //!
-//! Ways that are compared take turns, so that a busy machine disturbs them alike; the median of the turns counts.
+//! Compared designs take turns, so that load on the machine affects them alike. The median of the turns counts.
 //!
-//! `room`, `reserves` or `purchases` as an argument runs that part only; `small` runs it with few players, to see whether it runs.
+//! The argument `room`, `reserves` or `purchases` runs only that part. `small` is a quick check that runs with few players.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod purchases;
 mod reserves;

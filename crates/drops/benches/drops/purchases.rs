@@ -1,7 +1,7 @@
 //! Full purchases per second on one hot item: reserve, order, and the webhook that sells the units, grants them and publishes the event.
 //!
-//! The references are purchases whose orders and webhooks each have a transaction of their own, and the reserve alone, of the same players
-//! in the same run.
+//! The references are purchases whose orders and webhooks each have their own transaction, and reserves without a purchase, by the same
+//! players in the same run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use base::{Backoff, Clock};
 use config::{Setting, Value};
 use db::{Db, DbUrl};
 use drops::orders::{Orders, Webhook, WebhookKind};
-use drops::stock::{Admitted, Stock};
+use drops::stock::{Stock, VerifiedAdmission};
 use drops::{AdmissionId, DropId};
 use entitlement::Entitlements;
 use futures::StreamExt;
-use hierlock::{Locks, Options, Provision};
+use hierlock::{LockManager, Options, Provisioner};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use sqlx::ConnectOptions;
@@ -27,30 +27,30 @@ const TASKS: [usize; 3] = [1, 64, 256];
 const TURNS: usize = 3;
 const TURN: Duration = Duration::from_millis(1_500);
 const BUCKETS: u32 = 10_000;
-/// Many, so that each buys a few times as players do: what a reserve reads of its player grows with what they have bought.
+/// Many, so that each buys only a few times, as real players do. A reserve reads all earlier purchases of its player.
 const PLAYERS: usize = 5_000;
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Mode {
     Grouped,
     OneByOne,
     ReserveOnly,
 }
 
-const WAYS: [(Way, &str); 3] = [
-    (Way::Grouped, "full purchases"),
-    (Way::OneByOne, "purchases with groups of one (reference)"),
-    (Way::ReserveOnly, "reserves of the same players (reference)"),
+const MODES: [(Mode, &str); 3] = [
+    (Mode::Grouped, "full purchases"),
+    (Mode::OneByOne, "purchases with groups of one (reference)"),
+    (Mode::ReserveOnly, "reserves of the same players (reference)"),
 ];
 
 #[derive(Clone)]
 struct Bench {
     stock: Stock,
     orders: Orders,
-    /// Each request has a transaction of its own.
-    alone: Orders,
-    /// More than tasks: a player's purchases wait for each other.
-    players: Arc<Vec<Admitted>>,
+    /// Gives each request its own transaction.
+    ungrouped: Orders,
+    /// More players than tasks, since the purchases of one player wait for each other.
+    players: Arc<Vec<VerifiedAdmission>>,
     next: Arc<AtomicU64>,
 }
 
@@ -61,11 +61,11 @@ pub(super) async fn run(report: &mut Report) {
     let config =
         db::Config { url, max_connections: 64, acquire_timeout: Duration::from_secs(60), migrate: true };
     let bench = prepare(&config).await;
-    let mut rates = vec![vec![Vec::new(); TASKS.len()]; WAYS.len()];
+    let mut rates = vec![vec![Vec::new(); TASKS.len()]; MODES.len()];
     for turn in 0..TURNS {
         for (at, tasks) in TASKS.into_iter().enumerate() {
-            for (of, (way, name)) in WAYS.into_iter().enumerate() {
-                let rate = bench.rate(tasks, way).await;
+            for (of, (mode, name)) in MODES.into_iter().enumerate() {
+                let rate = bench.rate(tasks, mode).await;
                 eprintln!("turn {turn}, {tasks} tasks, {name}: {rate:.0}/s");
                 rates[of][at].push(rate);
             }
@@ -75,14 +75,14 @@ pub(super) async fn run(report: &mut Report) {
     assert!(audit.is_sound(), "{audit:?}");
     let medians: Vec<Vec<f64>> =
         rates.into_iter().map(|of| of.into_iter().map(super::reserves::median).collect()).collect();
-    for ((_, name), of) in WAYS.iter().zip(&medians) {
+    for ((_, name), of) in MODES.iter().zip(&medians) {
         let shown = of.iter().map(|rate| format!("{rate:.0}"));
         report.row(std::iter::once((*name).to_owned()).chain(shown));
     }
-    let [grouped, alone] = [&medians[0], &medians[1]];
+    let [grouped, ungrouped] = [&medians[0], &medians[1]];
     report.measure("purchases_256_tasks", grouped[2]);
-    report.measure("purchases_256_tasks_against_groups_of_one", grouped[2] / alone[2]);
-    report.measure("purchases_1_task_against_groups_of_one", grouped[0] / alone[0]);
+    report.measure("purchases_256_tasks_against_groups_of_one", grouped[2] / ungrouped[2]);
+    report.measure("purchases_1_task_against_groups_of_one", grouped[0] / ungrouped[0]);
 }
 
 async fn prepare(config: &db::Config) -> Bench {
@@ -92,10 +92,10 @@ async fn prepare(config: &db::Config) -> Bench {
     db.migrate(&all).await.unwrap();
     let server = config.server().unwrap();
     hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
-    Provision::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
+    Provisioner::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
     let clock = Clock::system();
     let options = Options { buckets: BUCKETS, ..Options::default() };
-    let locks = Locks::mysql(server, &options).await.unwrap();
+    let locks = LockManager::mysql(server, &options).await.unwrap();
     let queue = outbox::Config {
         workers: 1,
         batch: 100,
@@ -141,12 +141,12 @@ async fn prepare(config: &db::Config) -> Bench {
                 .execute(connection).await.unwrap();
         });
         tx.commit().await.unwrap();
-        Admitted { drop, user, admission }
+        VerifiedAdmission { drop, user, admission }
     });
-    let players: Vec<Admitted> = players.buffer_unordered(32).collect().await;
+    let players: Vec<VerifiedAdmission> = players.buffer_unordered(32).collect().await;
     Bench {
         stock,
-        alone: orders.clone().one_by_one(),
+        ungrouped: orders.clone().without_batching(),
         orders,
         players: Arc::new(players),
         next: Arc::default(),
@@ -154,14 +154,14 @@ async fn prepare(config: &db::Config) -> Bench {
 }
 
 impl Bench {
-    /// How often it is done per second by all tasks together.
-    async fn rate(&self, tasks: usize, way: Way) -> f64 {
+    /// Returns the operations per second of all tasks together.
+    async fn rate(&self, tasks: usize, mode: Mode) -> f64 {
         let (done, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let all = (0..tasks).map(|_| {
             let (bench, done) = (self.clone(), done.clone());
             tokio::spawn(async move {
                 while began.elapsed() < TURN {
-                    bench.buy(way).await;
+                    bench.buy(mode).await;
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             })
@@ -172,15 +172,15 @@ impl Bench {
         done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
     }
 
-    async fn buy(&self, way: Way) {
+    async fn buy(&self, mode: Mode) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let player = self.players[number as usize % PLAYERS];
         let number = number.to_string();
         let held = self.stock.reserve(player, 1, &number).await.unwrap();
-        let orders = match way {
-            Way::Grouped => &self.orders,
-            Way::OneByOne => &self.alone,
-            Way::ReserveOnly => return,
+        let orders = match mode {
+            Mode::Grouped => &self.orders,
+            Mode::OneByOne => &self.ungrouped,
+            Mode::ReserveOnly => return,
         };
         let order = orders.pay(player.user, held.id, None).await.unwrap();
         let webhook = Webhook {

@@ -1,8 +1,8 @@
 //! Reserves per second on one hot item: grouped writes (ours), a conditional UPDATE of one row (the reference), split counters, and one row
 //! per unit with SKIP LOCKED.
 //!
-//! All ways write the reservation and commit durably. Ours also checks the admission and the limit, and writes the ledger and the
-//! idempotency key; the others do nothing that they could leave out.
+//! All designs write the reservation and commit durably. Ours also checks the admission and the limit, and writes the ledger and the
+//! idempotency key. The others do only the minimum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use account::UserId;
 use base::id::Uuid;
 use config::{Setting, Value};
 use db::{Db, DbUrl, Tx};
-use drops::stock::{Admitted, Stock};
+use drops::stock::{Stock, VerifiedAdmission};
 use drops::{AdmissionId, DropId};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySqlConnection};
 use testkit::bench::Report;
@@ -22,7 +22,7 @@ const TASKS: [usize; 3] = [1, 64, 256];
 const TURNS: usize = 3;
 const TURN: Duration = Duration::from_millis(1_500);
 const CONNECTIONS: u32 = 64;
-/// More than can be reserved in all turns, so that every reserve has a player and a unit of its own.
+/// More than all turns can reserve, so that every reserve has its own player and unit.
 const PLAYERS: u64 = 600_000;
 const UNITS: u64 = 300_000;
 const COUNTERS: u64 = 16;
@@ -31,18 +31,18 @@ const ADMISSION: Uuid = Uuid::from_u128(7);
 const DROP: Uuid = Uuid::from_u128(9);
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Design {
     Grouped,
     OneRow,
     Split,
     UnitRows,
 }
 
-const WAYS: [(Way, &str); 4] = [
-    (Way::Grouped, "grouped writes (ours)"),
-    (Way::OneRow, "conditional UPDATE of one row (reference)"),
-    (Way::Split, "16 split counters"),
-    (Way::UnitRows, "one row per unit, SKIP LOCKED"),
+const DESIGNS: [(Design, &str); 4] = [
+    (Design::Grouped, "grouped writes (ours)"),
+    (Design::OneRow, "conditional UPDATE of one row (reference)"),
+    (Design::Split, "16 split counters"),
+    (Design::UnitRows, "one row per unit, SKIP LOCKED"),
 ];
 
 #[derive(Clone)]
@@ -53,7 +53,7 @@ struct Bench {
     next: Arc<AtomicU64>,
 }
 
-/// Returns our rate at 256 tasks against the reference's.
+/// Returns the ratio of our rate to the reference's, at 256 tasks.
 pub(super) async fn run(report: &mut Report) -> f64 {
     let builder = SqlServer::builder(Flavour::Mariadb).durable().arg("--innodb-buffer-pool-size=2G");
     let server = builder.start().await.unwrap();
@@ -72,12 +72,12 @@ pub(super) async fn run(report: &mut Report) -> f64 {
     let mut tx = db.begin().await.unwrap();
     bench.stock.create_in(&mut tx, DropId::from_uuid(DROP), 1_000_000_000).unwrap();
     tx.commit().await.unwrap();
-    // By way, then by number of tasks: the rates of all turns.
-    let mut rates = vec![vec![Vec::new(); TASKS.len()]; WAYS.len()];
+    // The rates of all turns, by design and number of tasks.
+    let mut rates = vec![vec![Vec::new(); TASKS.len()]; DESIGNS.len()];
     for turn in 0..TURNS {
         for (at, tasks) in TASKS.into_iter().enumerate() {
-            for (of, (way, name)) in WAYS.into_iter().enumerate() {
-                let rate = bench.rate(way, tasks).await;
+            for (of, (design, name)) in DESIGNS.into_iter().enumerate() {
+                let rate = bench.rate(design, tasks).await;
                 eprintln!("turn {turn}, {tasks} tasks, {name}: {rate:.0}/s");
                 rates[of][at].push(rate);
             }
@@ -86,7 +86,7 @@ pub(super) async fn run(report: &mut Report) -> f64 {
     let audit = bench.stock.audit(DropId::from_uuid(DROP)).await.unwrap();
     assert!(audit.is_sound(), "{audit:?}");
     let medians: Vec<Vec<f64>> = rates.into_iter().map(|of| of.into_iter().map(median).collect()).collect();
-    for ((_, name), of) in WAYS.iter().zip(&medians) {
+    for ((_, name), of) in DESIGNS.iter().zip(&medians) {
         let rates = of.iter().map(|rate| format!("{rate:.0}"));
         report.row(std::iter::once((*name).to_owned()).chain(rates));
     }
@@ -97,7 +97,7 @@ pub(super) async fn run(report: &mut Report) -> f64 {
     ours[2] / reference[2]
 }
 
-/// Makes the drop, its players, and the tables of the other ways.
+/// Creates the drop, its players, and the tables of the other designs.
 async fn prepare(connection: &mut MySqlConnection) {
     let terms = r#"{"version":"1","price":{"amount":1,"currency":"EUR"},"per_player":1,
         "admission":{"batch":1,"capacity":1,"lifetime_ms":600000,"arrive_within_ms":60000},"reservation_ms":600000}"#;
@@ -133,14 +133,14 @@ async fn prepare(connection: &mut MySqlConnection) {
 }
 
 impl Bench {
-    /// How often it is done per second by all tasks together.
-    async fn rate(&self, way: Way, tasks: usize) -> f64 {
+    /// Returns the operations per second of all tasks together.
+    async fn rate(&self, design: Design, tasks: usize) -> f64 {
         let (done, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let all = (0..tasks).map(|_| {
             let (bench, done) = (self.clone(), done.clone());
             tokio::spawn(async move {
                 while began.elapsed() < TURN {
-                    bench.reserve(way).await;
+                    bench.reserve(design).await;
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             })
@@ -151,22 +151,22 @@ impl Bench {
         done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
     }
 
-    async fn reserve(&self, way: Way) {
+    async fn reserve(&self, design: Design) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        match way {
-            Way::Grouped => {
+        match design {
+            Design::Grouped => {
                 let user = UserId::from_uuid(Uuid::from_u128((number % PLAYERS).into()));
                 let admission = AdmissionId::from_uuid(ADMISSION);
-                let admitted = Admitted { drop: DropId::from_uuid(DROP), user, admission };
+                let admitted = VerifiedAdmission { drop: DropId::from_uuid(DROP), user, admission };
                 self.stock.reserve(admitted, 1, "once").await.unwrap();
             }
-            Way::OneRow => self.conditional("bare_stock", 0).await,
-            Way::Split => self.conditional("split_stock", number % COUNTERS).await,
-            Way::UnitRows => self.unit().await,
+            Design::OneRow => self.conditional("bare_stock", 0).await,
+            Design::Split => self.conditional("split_stock", number % COUNTERS).await,
+            Design::UnitRows => self.unit().await,
         }
     }
 
-    /// Takes a unit of a counter if there is one, and writes the reservation.
+    /// Takes a unit from a counter and writes the reservation.
     async fn conditional(&self, table: &'static str, counter: u64) {
         let text = format!(
             "UPDATE {table} SET available = available - 1, reserved = reserved + 1 WHERE id = ? AND available >= 1"
@@ -196,12 +196,12 @@ impl Bench {
     }
 }
 
-/// Writes a reservation with the commit, as ours does: one round trip less than a statement of its own.
+/// Writes a reservation with the commit, as our design does. This saves a round trip.
 fn reservation(tx: &mut Tx) {
     const ADD: &str = "INSERT INTO drop_reservations (reservation_id, drop_id, user_id, account_id, state, quantity, confirmed, \
         reserved_at, expires_at, ended_at)";
     let (id, user) = (Uuid::now_v7(), Uuid::now_v7());
-    // Of another drop, so that it is not counted.
+    // Belongs to another drop, so that the audit does not count it.
     let row = [
         (&id).into(),
         (&ADMISSION).into(),

@@ -1,5 +1,5 @@
-//! The waiting room at a million waiting players, on MariaDB and Redis: joins per second, the time to read a position beside a raw ZRANK on the
-//! same Redis, an admission cycle of 10,000, and the rebuild of the line from SQL.
+//! The waiting room at a million waiting players, on MariaDB and Redis: joins per second, the time to read a position compared with a raw ZRANK on
+//! the same Redis, an admission cycle of 10,000, and the rebuild of the line from SQL.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use base::{Backoff, Clock};
 use config::{Setting, Value};
 use db::{Db, DbUrl};
 use drops::model::Terms;
-use drops::{Create, DropId, Drops, Facts, Join, Line, Room, RoomMetrics, Standing};
+use drops::{DropId, Drops, Eligibility, Join, Line, NewDrop, PlayerStatus, Room, RoomMetrics};
 use fastrand::Rng;
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
@@ -20,8 +20,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySqlConnection};
 use testkit::bench::Report;
 use testkit::{Flavour, Redis, SqlServer};
 
-const JOINING: usize = 256;
-const READING: usize = 8;
+const JOIN_TASKS: usize = 256;
+const READ_TASKS: usize = 8;
 const CYCLES: usize = 3;
 const ROWS_AT_ONCE: u64 = 50_000;
 
@@ -31,15 +31,15 @@ pub(super) struct Size {
     waiting: u64,
     batch: u32,
     joining: Duration,
-    /// Positions that each of the readers reads.
+    /// How many positions each reader reads.
     reads: usize,
 }
 
 impl Size {
-    /// What the goals are about.
+    /// The size of the published results.
     pub(super) const FULL: Self =
         Self { waiting: 1_000_000, batch: 10_000, joining: Duration::from_secs(5), reads: 5_000 };
-    /// To see whether it runs.
+    /// A quick check that the benchmark runs.
     pub(super) const SMALL: Self =
         Self { waiting: 5_000, batch: 500, joining: Duration::from_millis(300), reads: 50 };
 }
@@ -59,7 +59,7 @@ pub(super) async fn run(report: &mut Report, size: Size) {
     let mut bench = Bench::open(database.url(), &redis.url(), size).await;
 
     let joins = bench.joins().await;
-    eprintln!("joins: {joins:.0}/s by {JOINING} tasks");
+    eprintln!("joins: {joins:.0}/s by {JOIN_TASKS} tasks");
     let drop = bench.waiting().await;
     let began = Instant::now();
     let filled = bench.room.rebuild(drop).await.unwrap();
@@ -72,7 +72,7 @@ pub(super) async fn run(report: &mut Report, size: Size) {
     eprintln!("admission cycle of {}: {cycle:.3} s", size.batch);
 
     let row = |name: String, value: String| [name, String::new(), String::new(), value];
-    report.row(row(format!("joins/s, {JOINING} tasks"), format!("{joins:.0}")));
+    report.row(row(format!("joins/s, {JOIN_TASKS} tasks"), format!("{joins:.0}")));
     report.row(row(format!("position read p99 at {} waiting, ms", size.waiting), format!("{position:.3}")));
     report.row(row("raw ZRANK p99 on the same Redis, ms".to_owned(), format!("{zrank:.3}")));
     report.row(row(format!("admission cycle of {}, s", size.batch), format!("{cycle:.3}")));
@@ -125,7 +125,7 @@ impl Bench {
             "reservation_ms": 60_000,
         }))
         .unwrap();
-        let new = Create {
+        let new = NewDrop {
             name: name.to_owned(),
             resource: "sword".to_owned(),
             terms,
@@ -140,13 +140,15 @@ impl Bench {
     async fn joins(&self) -> f64 {
         let drop = self.open_drop("joins").await;
         let (next, began) = (Arc::new(AtomicU64::new(1)), Instant::now());
-        let tasks = (0..JOINING).map(|_| {
+        let tasks = (0..JOIN_TASKS).map(|_| {
             let (room, next, joining) = (self.room.clone(), next.clone(), self.size.joining);
             tokio::spawn(async move {
                 while began.elapsed() < joining {
                     let id = Uuid::from_u128(next.fetch_add(1, Ordering::Relaxed).into());
                     let (user, account) = (UserId::from_uuid(id), AccountId::from_uuid(id));
-                    room.join(drop, Join { user, account, facts: Facts::default() }).await.unwrap();
+                    room.join(drop, Join { user, account, eligibility: Eligibility::default() })
+                        .await
+                        .unwrap();
                 }
             })
         });
@@ -156,14 +158,14 @@ impl Bench {
         (next.load(Ordering::Relaxed) - 1) as f64 / began.elapsed().as_secs_f64()
     }
 
-    /// Makes a drop with as many waiting players as the benchmark is about, in bulk.
+    /// Creates a drop with `size.waiting` waiting players, in bulk.
     async fn waiting(&mut self) -> DropId {
         let drop = self.open_drop("waiting").await;
         let id = drop.as_uuid().simple();
         let waiting = self.size.waiting;
         for start in (1..=waiting).step_by(ROWS_AT_ONCE as usize) {
             let end = (start + ROWS_AT_ONCE - 1).min(waiting);
-            // The place of a join of this number in the only lane, in the phase of numbers.
+            // The place of a join in the only lane, in the numbered phase.
             let text = format!(
                 "INSERT INTO drop_entries (drop_id, user_id, account_id, state, number, place, joined_at, admission_id, changed_at) \
                  SELECT UNHEX('{id}'), UNHEX(MD5(seq)), UNHEX(MD5(seq)), 0, seq, (1 << 48) + seq, 0, UNHEX(MD5(-seq)), 0 \
@@ -183,7 +185,7 @@ impl Bench {
         let ids: Vec<Vec<u8>> =
             sqlx::query_scalar("SELECT user_id FROM drop_entries WHERE drop_id = ? ORDER BY RAND() LIMIT ?")
                 .bind(&drop.as_uuid().as_bytes()[..])
-                .bind((READING * self.size.reads) as i64)
+                .bind((READ_TASKS * self.size.reads) as i64)
                 .fetch_all(&mut self.sql)
                 .await
                 .unwrap();
@@ -198,9 +200,9 @@ impl Bench {
                     for is_ours in if choices.bool() { [true, false] } else { [false, true] } {
                         let began = Instant::now();
                         if is_ours {
-                            let standing = room.standing(drop, user).await.unwrap();
+                            let status = room.status(drop, user).await.unwrap();
                             assert!(
-                                matches!(standing, Standing::Waiting(waiting) if waiting.position.is_some())
+                                matches!(status, PlayerStatus::Waiting(waiting) if waiting.position.is_some())
                             );
                             ours.push(began.elapsed());
                         } else {

@@ -1,4 +1,4 @@
-//! The rows of entries and reservations that lose their user.
+//! Finds the drops of a user, and removes the user from reservations.
 
 use account::UserId;
 use base::id::Uuid;
@@ -11,7 +11,7 @@ use crate::store::{bytes, entry_state_number, uuid};
 
 const FORGET: &str = "UPDATE drop_reservations SET user_id = ?, account_id = ? WHERE user_id = ?";
 
-/// Returns the drops that a user is inside of, or has units reserved in, in the order of their ids.
+/// Returns the drops in which a user is inside or holds a reservation, in the order of their ids.
 pub(super) async fn drops_of(tx: &mut Tx, user: UserId) -> Result<Vec<DropId>, Error> {
     let text = AssertSqlSafe(format!(
         "SELECT drop_id FROM drop_entries WHERE user_id = ? AND state = {} \
@@ -27,11 +27,11 @@ pub(super) async fn drops_of(tx: &mut Tx, user: UserId) -> Result<Vec<DropId>, E
 
 /// Removes the user from their reservations.
 pub(super) async fn forget_user(tx: &mut Tx, user: UserId) -> Result<(), Error> {
-    let nobody = Uuid::nil();
+    let erased = Uuid::nil();
     db::on!(tx, connection => {
         sqlx::query(FORGET)
-            .bind(bytes(&nobody))
-            .bind(bytes(&nobody))
+            .bind(bytes(&erased))
+            .bind(bytes(&erased))
             .bind(bytes(user.as_uuid()))
             .execute(connection)
             .await?;

@@ -1,4 +1,4 @@
-//! Counts of the drops under way.
+//! Queries for the gauges.
 
 use base::id::Uuid;
 use db::{Db, Error};
@@ -57,7 +57,7 @@ pub(super) async fn counts(db: &Db, limit: u32) -> Result<Vec<Counts>, Error> {
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// Returns how many payments must be refunded.
+/// Counts the payments that must be refunded.
 pub(super) async fn refunds_due(db: &Db) -> Result<i64, Error> {
     const DUE: &str = "SELECT (SELECT COUNT(*) FROM drop_orders WHERE state = ?) \
         + (SELECT COUNT(*) FROM drop_surplus_payments WHERE state = 0)";

@@ -1,4 +1,4 @@
-//! Who calls: a service or an operator.
+//! The caller of a request: a service or an operator.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -7,7 +7,7 @@ use service::Operator;
 
 use crate::wiring::RIGHT;
 
-/// Who calls, as ledgers and logs name them: `service:NAME` or `operator:NAME`. Refuses services without the right `drops`.
+/// The caller, as ledgers and logs name it: `service:NAME` or `operator:NAME`. Rejects services without the right `drops`.
 #[derive(Clone, Debug)]
 pub(super) struct Actor(pub(super) String);
 

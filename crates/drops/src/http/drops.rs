@@ -1,12 +1,13 @@
-//! Preparing, opening and ending drops.
+//! Endpoints that create, open, change and end drops.
 
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
+use base::page::{next_page, rows_to_read};
 use http::{HeaderMap, StatusCode};
-use http_server::{Body, Problem, Query, answered_before, idempotency_key};
+use http_server::{JsonBody, Problem, Query, idempotency_key, mark_replayed};
 use serde::{Deserialize, Serialize};
 use service::Open;
 use utoipa::{IntoParams, ToSchema};
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::line::Line;
 use crate::model::{DropRecord, DropState, Terms};
 use crate::problem::problem;
-use crate::service::{Create, Created, Drops, Ending, ListDrops, Pace};
+use crate::service::{CreatedDrop, Drops, EndMode, ListDrops, NewDrop, PaceChange};
 use crate::stock::Stock;
 
 /// A drop to be created.
@@ -36,7 +37,7 @@ pub(super) struct CreateRequest {
     name: String,
     /// What a buyer's account is granted; 1 to 255 characters.
     resource: String,
-    /// How many units there are.
+    /// How many units are for sale.
     stock: i64,
     terms: Terms,
 }
@@ -58,7 +59,7 @@ pub(super) struct ScheduleRequest {
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default, expecting = "an object")]
 pub(super) struct EndRequest {
-    /// `true`: also while units are reserved. They can be paid for until their time ends.
+    /// `true`: end it even while units are reserved. They can be paid for until their reservation expires.
     force: bool,
 }
 
@@ -66,11 +67,11 @@ pub(super) struct EndRequest {
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub(super) struct EveryoneWaitsRequest {
-    /// `true`: nobody is admitted until it is `false` again.
+    /// `true`: no player is admitted until it is `false` again.
     on: bool,
 }
 
-/// A text for players who wait.
+/// A message for players who wait.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub(super) struct MessageRequest {
@@ -78,46 +79,46 @@ pub(super) struct MessageRequest {
     message: Option<String>,
 }
 
-/// How fast players are admitted. What is left out stays as it is.
+/// How fast players are admitted. Omitted fields stay as they are.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub(super) struct PaceRequest {
-    /// How many players are to arrive per period.
+    /// How many players should arrive per period.
     batch: Option<u32>,
     period_ms: Option<u64>,
-    /// How many may be inside at once.
+    /// How many players may be inside at once.
     capacity: Option<u32>,
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DropsQuery {
-    /// Only those in this state: DRAFT, SCHEDULED, OPEN, PAUSED, CLOSED or CANCELLED.
+    /// Only drops in this state: DRAFT, SCHEDULED, OPEN, PAUSED, CLOSED or CANCELLED.
     state: Option<String>,
-    /// From behind this drop.
+    /// Drops after this one.
     after: Option<String>,
-    /// How many at most; 100 if not given, 1,000 at most.
+    /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct DropList {
     drops: Vec<DropView>,
-    /// Where the next page begins, if there is one: give it as `after`.
+    /// The start of the next page, if there is one: pass it as `after`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
-/// Create a drop as a draft: nobody sees it until it is scheduled or opened.
+/// Create a drop as a draft: players do not see it until it is scheduled or opened.
 #[utoipa::path(
     post, path = "/internal/v1/drops", tag = "drops",
-    params(("Idempotency-Key" = String, Header, description = "The request's own key. The same request sent again under it is answered \
-        with the drop that it created.")),
+    params(("Idempotency-Key" = String, Header, description = "A unique key of this request. Repeating the request with the same key returns \
+        the drop that it created.")),
     request_body = CreateRequest,
     responses(
         (status = 201, description = "The draft", body = DropView),
-        (status = 400, description = "The request is not valid: the detail names everything that is wrong with the terms"),
-        (status = 409, description = "A drop has this name"),
+        (status = 400, description = "The request is not valid: the detail lists everything that is wrong with the terms"),
+        (status = 409, description = "Another drop has this name"),
         (status = 422, description = "The key was used for another request"),
     )
 )]
@@ -125,14 +126,14 @@ pub(super) async fn create(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     headers: HeaderMap,
-    Body(CreateRequest { name, resource, stock, terms }): Body<CreateRequest>,
+    JsonBody(CreateRequest { name, resource, stock, terms }): JsonBody<CreateRequest>,
 ) -> Result<Response, Problem> {
     let key = idempotency_key(&headers)?;
-    let new = Create { name, resource, terms, stock, actor };
-    let Created { drop, is_repeated } = drops.create_once(&new, key).await.map_err(problem)?;
+    let new = NewDrop { name, resource, terms, stock, actor };
+    let CreatedDrop { drop, is_repeated } = drops.create_once(&new, key).await.map_err(problem)?;
     tracing::info!(drop = %drop.id, name = drop.name, actor = new.actor, is_repeated, "created a drop");
     let response = (StatusCode::CREATED, Json(DropView::from(&drop))).into_response();
-    Ok(answered_before(response, is_repeated))
+    Ok(mark_replayed(response, is_repeated))
 }
 
 /// List drops in the order of their creation.
@@ -148,15 +149,16 @@ pub(super) async fn list(
     let state = query.state.as_deref().map(state).transpose()?;
     let after = query.after.as_deref().map(|drop| id("after", drop)).transpose()?;
     let limit = limit(query.limit);
-    let found = drops.list(ListDrops { state, after, limit }).await.map_err(problem)?;
-    let next = found.last().filter(|_| found.len() as u32 == limit).map(|last| last.id.to_string());
+    let page = ListDrops { state, after, limit: rows_to_read(limit) };
+    let mut found = drops.list(page).await.map_err(problem)?;
+    let next = next_page(&mut found, limit, |last| last.id.to_string());
     Ok(Json(DropList { drops: found.iter().map(DropView::from).collect(), next }))
 }
 
-/// Read a drop, with its stock and how many wait and are inside.
+/// Read a drop, with its stock and the numbers of players who wait and are inside.
 #[utoipa::path(
     get, path = "/internal/v1/drops/{drop_id}", tag = "drops", params(("drop_id" = String, Path)),
-    responses((status = 200, description = "As it is", body = DropDetails), (status = 404, description = "There is no such drop"))
+    responses((status = 200, description = "The drop", body = DropDetails), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn show(
     Open(drops): Open<Drops>,
@@ -169,7 +171,7 @@ pub(super) async fn show(
     let drop = drops.get(id).await.map_err(problem)?;
     let levels = stock.levels(id).await.map_err(problem)?;
     let inside = store::inside(&drops.db, id).await.map_err(|error| problem(Error::Db(error)))?;
-    // A line that is away is no reason to show nothing.
+    // An unreachable line must not hide the drop.
     let waiting = line.len(id).await.ok();
     Ok(Json(DropDetails { drop: DropView::from(&drop), stock: levels.into(), waiting, inside }))
 }
@@ -179,30 +181,30 @@ pub(super) async fn show(
     post, path = "/internal/v1/drops/{drop_id}/schedule", tag = "drops", params(("drop_id" = String, Path)),
     request_body = ScheduleRequest,
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
-        (status = 400, description = "A time cannot be read, or it closes before it opens"),
+        (status = 200, description = "The drop after the change", body = DropView),
+        (status = 400, description = "A time cannot be parsed, or the drop would close before it opens"),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "It is open already, or over"),
+        (status = 409, description = "The drop is already open, or has ended"),
     )
 )]
 pub(super) async fn schedule(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     Path(drop): Path<String>,
-    Body(request): Body<ScheduleRequest>,
+    JsonBody(request): JsonBody<ScheduleRequest>,
 ) -> Result<Json<DropView>, Problem> {
     let opens_at = time("opens_at", &request.opens_at)?;
     let closes_at = request.closes_at.as_deref().map(|text| time("closes_at", text)).transpose()?;
-    changed("scheduled", &actor, drops.schedule(id("drop_id", &drop)?, opens_at, closes_at).await)
+    changed("was scheduled", &actor, drops.schedule(id("drop_id", &drop)?, opens_at, closes_at).await)
 }
 
 /// Open a drop now. Its seed is public from then on.
 #[utoipa::path(
     post, path = "/internal/v1/drops/{drop_id}/open", tag = "drops", params(("drop_id" = String, Path)),
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
+        (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "It was opened before, or is over"),
+        (status = 409, description = "The drop was opened before, or has ended"),
     )
 )]
 pub(super) async fn open(
@@ -210,16 +212,16 @@ pub(super) async fn open(
     Actor(actor): Actor,
     Path(drop): Path<String>,
 ) -> Result<Json<DropView>, Problem> {
-    changed("opened", &actor, drops.open(id("drop_id", &drop)?).await)
+    changed("was opened", &actor, drops.open(id("drop_id", &drop)?).await)
 }
 
 /// Stop admissions and reservations. Players keep their places, and more can join.
 #[utoipa::path(
     post, path = "/internal/v1/drops/{drop_id}/pause", tag = "drops", params(("drop_id" = String, Path)),
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
+        (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "It is not open"),
+        (status = 409, description = "The drop is not open"),
     )
 )]
 pub(super) async fn pause(
@@ -227,16 +229,16 @@ pub(super) async fn pause(
     Actor(actor): Actor,
     Path(drop): Path<String>,
 ) -> Result<Json<DropView>, Problem> {
-    changed("paused", &actor, drops.pause(id("drop_id", &drop)?).await)
+    changed("was paused", &actor, drops.pause(id("drop_id", &drop)?).await)
 }
 
-/// Go on after a pause.
+/// Resume admissions and reservations after a pause.
 #[utoipa::path(
     post, path = "/internal/v1/drops/{drop_id}/resume", tag = "drops", params(("drop_id" = String, Path)),
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
+        (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "It is not paused"),
+        (status = 409, description = "The drop is not paused"),
     )
 )]
 pub(super) async fn resume(
@@ -244,138 +246,138 @@ pub(super) async fn resume(
     Actor(actor): Actor,
     Path(drop): Path<String>,
 ) -> Result<Json<DropView>, Problem> {
-    changed("resumed", &actor, drops.resume(id("drop_id", &drop)?).await)
+    changed("was resumed", &actor, drops.resume(id("drop_id", &drop)?).await)
 }
 
-/// End a drop. Refused while units are reserved, unless by force.
+/// Close a drop. Fails while units are reserved, unless forced.
 #[utoipa::path(
     post, path = "/internal/v1/drops/{drop_id}/close", tag = "drops", params(("drop_id" = String, Path)), request_body = EndRequest,
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
+        (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "Units are reserved, it was never open, or it is over"),
+        (status = 409, description = "Units are reserved, the drop was never open, or it has ended"),
     )
 )]
 pub(super) async fn close(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     Path(drop): Path<String>,
-    Body(request): Body<EndRequest>,
+    JsonBody(request): JsonBody<EndRequest>,
 ) -> Result<Json<DropView>, Problem> {
-    changed("closed", &actor, drops.close(id("drop_id", &drop)?, request.ending()).await)
+    changed("was closed", &actor, drops.close(id("drop_id", &drop)?, request.mode()).await)
 }
 
-/// Give a drop up. Refused while units are reserved, unless by force.
+/// Cancel a drop. Fails while units are reserved, unless forced.
 #[utoipa::path(
     post, path = "/internal/v1/drops/{drop_id}/cancel", tag = "drops", params(("drop_id" = String, Path)), request_body = EndRequest,
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
+        (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "Units are reserved, or it is over"),
+        (status = 409, description = "Units are reserved, or the drop has ended"),
     )
 )]
 pub(super) async fn cancel(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     Path(drop): Path<String>,
-    Body(request): Body<EndRequest>,
+    JsonBody(request): JsonBody<EndRequest>,
 ) -> Result<Json<DropView>, Problem> {
-    changed("cancelled", &actor, drops.cancel(id("drop_id", &drop)?, request.ending()).await)
+    changed("was cancelled", &actor, drops.cancel(id("drop_id", &drop)?, request.mode()).await)
 }
 
-/// Turn the emergency switch on or off: while it is on, nobody is admitted. Players who are inside stay.
+/// Turn the emergency switch on or off. While it is on, no player is admitted; players inside stay.
 #[utoipa::path(
     put, path = "/internal/v1/drops/{drop_id}/everyone-waits", tag = "drops", params(("drop_id" = String, Path)),
     request_body = EveryoneWaitsRequest,
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
+        (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "It is over"),
+        (status = 409, description = "The drop has ended"),
     )
 )]
 pub(super) async fn everyone_waits(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     Path(drop): Path<String>,
-    Body(EveryoneWaitsRequest { on }): Body<EveryoneWaitsRequest>,
+    JsonBody(EveryoneWaitsRequest { on }): JsonBody<EveryoneWaitsRequest>,
 ) -> Result<Json<DropView>, Problem> {
-    let what = if on { "holds everyone" } else { "admits again" };
+    let what = if on { "holds all players in the line" } else { "admits players again" };
     changed(what, &actor, drops.everyone_waits(id("drop_id", &drop)?, on).await)
 }
 
-/// Show players who wait a message, or remove it.
+/// Set or remove the message that waiting players see.
 #[utoipa::path(
     put, path = "/internal/v1/drops/{drop_id}/message", tag = "drops", params(("drop_id" = String, Path)), request_body = MessageRequest,
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
+        (status = 200, description = "The drop after the change", body = DropView),
         (status = 400, description = "The message is too long"),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "It is over"),
+        (status = 409, description = "The drop has ended"),
     )
 )]
 pub(super) async fn message(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     Path(drop): Path<String>,
-    Body(MessageRequest { message }): Body<MessageRequest>,
+    JsonBody(MessageRequest { message }): JsonBody<MessageRequest>,
 ) -> Result<Json<DropView>, Problem> {
     changed("has a new message", &actor, drops.set_message(id("drop_id", &drop)?, message.as_deref()).await)
 }
 
-/// Change how fast players are admitted, also while the drop is open. The next admission cycle keeps to it.
+/// Change how fast players are admitted, also while the drop is open. It applies from the next admission cycle on.
 #[utoipa::path(
     put, path = "/internal/v1/drops/{drop_id}/pace", tag = "drops", params(("drop_id" = String, Path)), request_body = PaceRequest,
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
-        (status = 400, description = "A number is out of its range"),
+        (status = 200, description = "The drop after the change", body = DropView),
+        (status = 400, description = "A number is out of range"),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "It is over"),
+        (status = 409, description = "The drop has ended"),
     )
 )]
 pub(super) async fn pace(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     Path(drop): Path<String>,
-    Body(PaceRequest { batch, period_ms, capacity }): Body<PaceRequest>,
+    JsonBody(PaceRequest { batch, period_ms, capacity }): JsonBody<PaceRequest>,
 ) -> Result<Json<DropView>, Problem> {
-    let pace = Pace { batch, period: period_ms.map(Duration::from_millis), capacity };
-    changed("has a new pace", &actor, drops.set_pace(id("drop_id", &drop)?, pace).await)
+    let pace = PaceChange { batch, period: period_ms.map(Duration::from_millis), capacity };
+    changed("has a new pace", &actor, drops.change_pace(id("drop_id", &drop)?, pace).await)
 }
 
 /// Replace the terms of a drop. Order and lanes are fixed once players can join, price and limit once the drop is open.
 #[utoipa::path(
     put, path = "/internal/v1/drops/{drop_id}/terms", tag = "drops", params(("drop_id" = String, Path)), request_body = Terms,
     responses(
-        (status = 200, description = "The drop after it", body = DropView),
-        (status = 400, description = "The terms are not valid: the detail names everything that is wrong"),
+        (status = 200, description = "The drop after the change", body = DropView),
+        (status = 400, description = "The terms are not valid: the detail lists everything that is wrong"),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "A part of them is fixed by now, or the drop is over"),
+        (status = 409, description = "A changed field is already fixed, or the drop has ended"),
     )
 )]
 pub(super) async fn terms(
     Open(drops): Open<Drops>,
     Actor(actor): Actor,
     Path(drop): Path<String>,
-    Body(terms): Body<Terms>,
+    JsonBody(terms): JsonBody<Terms>,
 ) -> Result<Json<DropView>, Problem> {
     changed("has new terms", &actor, drops.change_terms(id("drop_id", &drop)?, &terms).await)
 }
 
 impl EndRequest {
-    const fn ending(self) -> Ending {
-        if self.force { Ending::Forced } else { Ending::WithoutReservations }
+    const fn mode(self) -> EndMode {
+        if self.force { EndMode::Forced } else { EndMode::UnlessReserved }
     }
 }
 
-/// Logs who changed a drop, and shows it.
+/// Logs who changed a drop, and returns the drop as the response.
 fn changed(what: &str, actor: &str, drop: Result<DropRecord, Error>) -> Result<Json<DropView>, Problem> {
     let drop = drop.map_err(problem)?;
-    tracing::info!(drop = %drop.id, name = drop.name, actor, "a drop {what}");
+    tracing::info!(drop = %drop.id, name = drop.name, actor, "the drop {what}");
     Ok(Json(DropView::from(&drop)))
 }
 
 fn state(word: &str) -> Result<DropState, Problem> {
-    let found = DropState::ALL.into_iter().find(|state| state.word().eq_ignore_ascii_case(word));
-    let words = || DropState::ALL.map(DropState::word).join(", ");
-    found.ok_or_else(|| invalid(format!("state is one of {}, not {word:?}.", words())))
+    let found = DropState::ALL.into_iter().find(|state| state.as_str().eq_ignore_ascii_case(word));
+    let words = || DropState::ALL.map(DropState::as_str).join(", ");
+    found.ok_or_else(|| invalid(format!("state must be one of {}, not {word:?}.", words())))
 }

@@ -1,7 +1,8 @@
-//! The line of a drop.
+//! Endpoints of the line of a drop.
 
 use axum::Json;
 use axum::extract::Path;
+use base::page::{next_page, rows_to_read};
 use http_server::{Problem, Query};
 use serde::{Deserialize, Serialize};
 use service::Open;
@@ -18,16 +19,16 @@ use crate::service::Drops;
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EntriesQuery {
-    /// From behind this user.
+    /// Entries of users after this one.
     after: Option<String>,
-    /// How many at most; 100 if not given, 1,000 at most.
+    /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct EntryList {
     entries: Vec<EntryView>,
-    /// Where the next page begins, if there is one: give it as `after`.
+    /// The start of the next page, if there is one: pass it as `after`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -38,11 +39,11 @@ pub(super) struct Rebuilt {
     waiting: Option<u64>,
 }
 
-/// List the entries of a drop, with the numbers and places that its order is verified with.
+/// List the entries of a drop, with the join numbers and places from which its order can be verified.
 #[utoipa::path(
     get, path = "/internal/v1/drops/{drop_id}/entries", tag = "drops",
     params(("drop_id" = String, Path), EntriesQuery),
-    responses((status = 200, description = "In the order of their users", body = EntryList), (status = 404, description = "There is no such drop"))
+    responses((status = 200, description = "A page of entries, in the order of their user ids", body = EntryList), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn entries(
     Open(drops): Open<Drops>,
@@ -53,17 +54,17 @@ pub(super) async fn entries(
     let drop = drops.get(id("drop_id", &drop)?).await.map_err(problem)?;
     let after = query.after.as_deref().map(|user| id("after", user)).transpose()?;
     let limit = limit(query.limit);
-    let found = store::entries(&drops.db, drop.id, after, limit).await;
-    let found = found.map_err(|error| problem(Error::Db(error)))?;
-    let next = found.last().filter(|_| found.len() as u32 == limit).map(|last| last.user.to_string());
+    let found = store::entries(&drops.db, drop.id, after, rows_to_read(limit)).await;
+    let mut found = found.map_err(|error| problem(Error::Db(error)))?;
+    let next = next_page(&mut found, limit, |last| last.user.to_string());
     Ok(Json(EntryList { entries: found.iter().map(EntryView::from).collect(), next }))
 }
 
-/// Fill the line in Redis from the database, in order.
+/// Rebuild the line in Redis from the database, in order.
 #[utoipa::path(
     post, path = "/internal/v1/drops/{drop_id}/rebuild", tag = "drops",
     params(("drop_id" = String, Path)),
-    responses((status = 200, description = "The line is filled, or another process fills it", body = Rebuilt), (status = 404, description = "There is no such drop"))
+    responses((status = 200, description = "The line is rebuilt, or another process is rebuilding it", body = Rebuilt), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn rebuild(
     Open(room): Open<Room>,

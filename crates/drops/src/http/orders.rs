@@ -1,8 +1,8 @@
-//! The orders of all drops.
+//! Endpoints of orders and refunds, over all drops.
 
 use axum::Json;
 use axum::extract::Path;
-use http_server::{Body, Problem, Query};
+use http_server::{JsonBody, Problem, Query};
 use serde::{Deserialize, Serialize};
 use service::Open;
 use utoipa::{IntoParams, ToSchema};
@@ -16,11 +16,11 @@ use crate::problem::problem;
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct OrdersQuery {
-    /// PENDING, PAID, REFUND_DUE (if not given), FAILED or REFUNDED.
+    /// PENDING, PAID, REFUND_DUE (the default), FAILED or REFUNDED.
     state: Option<String>,
-    /// Only those of this drop.
+    /// Only orders of this drop.
     drop_id: Option<String>,
-    /// How many at most; 100 if not given, 1,000 at most.
+    /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct OrderList {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RefundsQuery {
-    /// How many at most; 100 if not given, 1,000 at most.
+    /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
 }
 
@@ -45,20 +45,20 @@ pub(super) struct RefundList {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub(super) struct SettleRequest {
-    /// The provider's name for the payment.
+    /// The provider's id of the payment.
     payment_id: String,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct Settled {
-    /// The state of the order after it.
+    /// The state of the order afterwards.
     state: &'static str,
 }
 
-/// List orders in one state, the longest in it first.
+/// List orders in one state, the oldest first.
 #[utoipa::path(
     get, path = "/internal/v1/orders", tag = "drops", params(OrdersQuery),
-    responses((status = 200, description = "Of all drops", body = OrderList), (status = 400, description = "There is no such state"))
+    responses((status = 200, description = "The orders", body = OrderList), (status = 400, description = "There is no such state"))
 )]
 pub(super) async fn list(
     Open(orders): Open<Orders>,
@@ -69,11 +69,11 @@ pub(super) async fn list(
         None => OrderState::RefundDue,
         Some(word) => OrderState::ALL
             .into_iter()
-            .find(|state| state.word().eq_ignore_ascii_case(word))
+            .find(|state| state.as_str().eq_ignore_ascii_case(word))
             .ok_or_else(|| {
                 invalid(format!(
-                    "state is one of {}, not {word:?}.",
-                    OrderState::ALL.map(OrderState::word).join(", ")
+                    "state must be one of {}, not {word:?}.",
+                    OrderState::ALL.map(OrderState::as_str).join(", ")
                 ))
             })?,
     };
@@ -86,7 +86,7 @@ pub(super) async fn list(
 /// List the payments that must be refunded, the oldest first.
 #[utoipa::path(
     get, path = "/internal/v1/refunds", tag = "drops", params(RefundsQuery),
-    responses((status = 200, description = "Payments with nothing to give for them, and second payments of an order", body = RefundList))
+    responses((status = 200, description = "Payments for which no units could be delivered, and second payments for an order", body = RefundList))
 )]
 pub(super) async fn refunds(
     Open(orders): Open<Orders>,
@@ -97,11 +97,11 @@ pub(super) async fn refunds(
     Ok(Json(RefundList { refunds: due.into_iter().map(RefundView::from).collect() }))
 }
 
-/// Mark a payment that had to be refunded as refunded, where the provider's webhook does not say so.
+/// Mark a due refund as done, if the provider sends no webhook about it.
 #[utoipa::path(
     post, path = "/internal/v1/orders/{order_id}/settle", tag = "drops", params(("order_id" = String, Path)), request_body = SettleRequest,
     responses(
-        (status = 200, description = "It is settled, or was before", body = Settled),
+        (status = 200, description = "The refund is settled, now or before", body = Settled),
         (status = 404, description = "There is no such order"),
         (status = 409, description = "This payment need not be refunded"),
     )
@@ -110,10 +110,10 @@ pub(super) async fn settle(
     Open(orders): Open<Orders>,
     Actor(actor): Actor,
     Path(order): Path<String>,
-    Body(SettleRequest { payment_id }): Body<SettleRequest>,
+    JsonBody(SettleRequest { payment_id }): JsonBody<SettleRequest>,
 ) -> Result<Json<Settled>, Problem> {
     let order = id("order_id", &order)?;
     let outcome = orders.settle_refund(order, &payment_id, &actor).await.map_err(problem)?;
     tracing::info!(%order, payment_id, actor, "settled a refund");
-    Ok(Json(Settled { state: outcome.state().word() }))
+    Ok(Json(Settled { state: outcome.state().as_str() }))
 }

@@ -1,9 +1,10 @@
-//! The stock of a drop.
+//! Endpoints of the stock of a drop.
 
 use axum::Json;
 use axum::extract::Path;
+use base::page::{next_page, rows_to_read};
 use http::HeaderMap;
-use http_server::{Body, Problem, Query, idempotency_key};
+use http_server::{JsonBody, Problem, Query, idempotency_key};
 use serde::{Deserialize, Serialize};
 use service::Open;
 use utoipa::{IntoParams, ToSchema};
@@ -18,25 +19,25 @@ use crate::stock::{Adjustment, LedgerPosition, Stock};
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub(super) struct AdjustRequest {
-    /// How many units are added, or taken away if negative. Only available units can be taken away.
+    /// How many units are added, or removed if negative. Only available units can be removed.
     by: i64,
-    /// Why, for the ledger; 1 to 500 characters.
+    /// The reason, for the ledger; 1 to 500 characters.
     reason: String,
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LedgerQuery {
-    /// From before this change, as `VERSION.ENTRY`.
+    /// Entries before this one, as `VERSION.ENTRY`.
     before: Option<String>,
-    /// How many at most; 100 if not given, 1,000 at most.
+    /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct Ledger {
     entries: Vec<LedgerView>,
-    /// Where the next page begins, if there is one: give it as `before`.
+    /// The start of the next page, if there is one: pass it as `before`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -45,7 +46,7 @@ pub(super) struct Ledger {
 #[utoipa::path(
     get, path = "/internal/v1/drops/{drop_id}/stock", tag = "drops",
     params(("drop_id" = String, Path)),
-    responses((status = 200, description = "As they are", body = StockView), (status = 404, description = "There is no such drop"))
+    responses((status = 200, description = "The counts", body = StockView), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn levels(
     Open(stock): Open<Stock>,
@@ -56,17 +57,17 @@ pub(super) async fn levels(
     Ok(Json(levels.into()))
 }
 
-/// Add units to a stock, or take available ones away.
+/// Add units to a stock, or remove available ones.
 #[utoipa::path(
     post, path = "/internal/v1/drops/{drop_id}/stock", tag = "drops",
-    params(("drop_id" = String, Path), ("Idempotency-Key" = String, Header, description = "The request's own key. The same request sent \
-        again under it is answered as before and does nothing.")),
+    params(("drop_id" = String, Path), ("Idempotency-Key" = String, Header, description = "A unique key of this request. Repeating the \
+        request with the same key returns the recorded response.")),
     request_body = AdjustRequest,
     responses(
-        (status = 200, description = "The counts after it", body = StockView),
+        (status = 200, description = "The counts after the change", body = StockView),
         (status = 400, description = "The request is not valid"),
         (status = 404, description = "There is no such drop"),
-        (status = 409, description = "Fewer units are available than are to be taken away"),
+        (status = 409, description = "Fewer units are available than should be removed"),
         (status = 422, description = "The key was used for another request"),
     )
 )]
@@ -75,7 +76,7 @@ pub(super) async fn adjust(
     Actor(actor): Actor,
     Path(drop): Path<String>,
     headers: HeaderMap,
-    Body(AdjustRequest { by, reason }): Body<AdjustRequest>,
+    JsonBody(AdjustRequest { by, reason }): JsonBody<AdjustRequest>,
 ) -> Result<Json<StockView>, Problem> {
     let drop = id("drop_id", &drop)?;
     let key = idempotency_key(&headers)?.to_owned();
@@ -89,7 +90,7 @@ pub(super) async fn adjust(
 #[utoipa::path(
     get, path = "/internal/v1/drops/{drop_id}/ledger", tag = "drops",
     params(("drop_id" = String, Path), LedgerQuery),
-    responses((status = 200, description = "What the counts are the sum of", body = Ledger), (status = 404, description = "There is no such drop"))
+    responses((status = 200, description = "A page of changes", body = Ledger), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn ledger(
     Open(stock): Open<Stock>,
@@ -100,18 +101,17 @@ pub(super) async fn ledger(
     let (drop, limit) = (id("drop_id", &drop)?, limit(query.limit));
     stock.levels(drop).await.map_err(problem)?;
     let before = query.before.as_deref().map(position).transpose()?;
-    let found = stock.ledger(drop, before, limit).await.map_err(problem)?;
-    let last = found.last().filter(|_| found.len() as u32 == limit);
-    let next = last.map(|last| format!("{}.{}", last.version, last.entry));
+    let mut found = stock.ledger(drop, before, rows_to_read(limit)).await.map_err(problem)?;
+    let next = next_page(&mut found, limit, |last| format!("{}.{}", last.version, last.entry));
     Ok(Json(Ledger { entries: found.into_iter().map(LedgerView::from).collect(), next }))
 }
 
-/// Check that every unit is accounted for: initial + adjusted = available + reserved + sold, and the same by the ledger, the reservations and
-/// the orders.
+/// Check that every unit is accounted for: initial + adjusted = available + reserved + sold, and the ledger, the reservations and the orders
+/// agree.
 #[utoipa::path(
     get, path = "/internal/v1/drops/{drop_id}/audit", tag = "drops",
     params(("drop_id" = String, Path)),
-    responses((status = 200, description = "What was found", body = AuditView), (status = 404, description = "There is no such drop"))
+    responses((status = 200, description = "The result", body = AuditView), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn audit(
     Open(stock): Open<Stock>,
@@ -125,6 +125,6 @@ pub(super) async fn audit(
 fn position(text: &str) -> Result<LedgerPosition, Problem> {
     let parts = text.split_once('.');
     let read = parts.and_then(|(version, entry)| Some((version.parse().ok()?, entry.parse().ok()?)));
-    let wrong = || invalid("before is VERSION.ENTRY, as in `next` of the page before.");
-    read.map(|(version, entry)| LedgerPosition { version, entry }).ok_or_else(wrong)
+    let invalid_position = || invalid("before must be VERSION.ENTRY: pass `next` of the previous page.");
+    read.map(|(version, entry)| LedgerPosition { version, entry }).ok_or_else(invalid_position)
 }

@@ -1,4 +1,4 @@
-//! What operators read of the entries of a drop.
+//! Queries of entries for services and operators.
 
 use account::UserId;
 use base::Timestamp;
@@ -20,11 +20,11 @@ db::row! {
     }
 }
 
-/// What is shown of an entry.
+/// The fields of an entry that services and operators see.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ShownEntry {
+pub(super) struct EntrySummary {
     pub(super) user: UserId,
-    /// None for a number that stands for no state.
+    /// None for an unknown code.
     pub(super) state: Option<EntryState>,
     pub(super) number: i64,
     pub(super) place: i64,
@@ -33,9 +33,9 @@ pub(super) struct ShownEntry {
 }
 
 impl EntryRow {
-    fn read(self) -> ShownEntry {
+    fn read(self) -> EntrySummary {
         let states = [EntryState::Waiting, EntryState::Entered, EntryState::Left, EntryState::Expired];
-        ShownEntry {
+        EntrySummary {
             user: UserId::from_uuid(Uuid::from_slice(&self.user_id).unwrap_or_default()),
             state: states.into_iter().find(|state| entry_state_number(*state) == self.state),
             number: self.number,
@@ -46,7 +46,7 @@ impl EntryRow {
     }
 }
 
-/// Counts the players with an admission in force.
+/// Counts the players inside.
 pub(super) async fn inside(db: &Db, drop: DropId) -> Result<i64, Error> {
     const INSIDE: &str = "SELECT COUNT(*) FROM drop_entries WHERE drop_id = ? AND state = ?";
     let reading = async {
@@ -62,13 +62,13 @@ pub(super) async fn inside(db: &Db, drop: DropId) -> Result<i64, Error> {
     db.bounded(reading).await
 }
 
-/// Reads entries in the order of their users, from behind one of them.
+/// Reads the entries of users after `after`, in the order of user ids.
 pub(super) async fn entries(
     db: &Db,
     drop: DropId,
     after: Option<UserId>,
     limit: u32,
-) -> Result<Vec<ShownEntry>, Error> {
+) -> Result<Vec<EntrySummary>, Error> {
     const PAGE: &str = "SELECT user_id, state, number, place, joined_at, entered_at FROM drop_entries \
         WHERE drop_id = ? AND user_id > ? ORDER BY user_id LIMIT ?";
     let after = after.map_or(Uuid::nil(), |user| *user.as_uuid());

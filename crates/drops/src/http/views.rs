@@ -1,13 +1,13 @@
-//! What services and operators see.
+//! Response types for services and operators.
 
 use base::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::store::ShownEntry;
+use super::store::EntrySummary;
 use crate::model::{DropRecord, EndReason, EntryState, Terms};
 use crate::orders::{Order, RefundDue};
-use crate::stock::{Audit, Kind, LedgerEntry, Levels};
+use crate::stock::{Audit, LedgerEntry, LedgerKind, Levels};
 
 /// A drop.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -18,27 +18,27 @@ pub(super) struct DropView {
     state: &'static str,
     /// What a buyer's account is granted.
     resource: String,
-    /// Counts up by one with every change.
+    /// Incremented with every change.
     version: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     opens_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     closes_at: Option<String>,
-    /// When it was really opened.
+    /// When it was actually opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     opened_at: Option<String>,
-    /// When it was really closed or cancelled.
+    /// When it was actually closed or cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     closed_at: Option<String>,
-    /// Why it is over: CLOSED, SOLD_OUT or CANCELLED.
+    /// Why it ended: CLOSED, SOLD_OUT or CANCELLED.
     #[serde(skip_serializing_if = "Option::is_none")]
     end_reason: Option<&'static str>,
     created_at: String,
-    /// Whether the emergency switch holds everybody in the line.
+    /// Whether the emergency switch is on: no player is admitted.
     everyone_waits: bool,
-    /// The SHA-256 of the shuffle's seed, in hexadecimal digits.
+    /// The SHA-256 of the shuffle's seed, in hex.
     seed_hash: String,
-    /// The shuffle's seed in hexadecimal digits, once the drop is open.
+    /// The shuffle's seed in hex, once the drop is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<String>,
     terms: Terms,
@@ -50,9 +50,9 @@ pub(super) struct DropDetails {
     #[serde(flatten)]
     pub(super) drop: DropView,
     pub(super) stock: StockView,
-    /// Players in the line. Null while the line is away.
+    /// Players in the line. Null while Redis is unreachable.
     pub(super) waiting: Option<u64>,
-    /// Players with an admission in force.
+    /// Players with an admission that has not expired.
     pub(super) inside: i64,
 }
 
@@ -60,25 +60,25 @@ pub(super) struct DropDetails {
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(super) struct StockView {
     initial: i64,
-    /// What was added and taken away since.
+    /// The net of all adjustments.
     adjusted: i64,
     available: i64,
     reserved: i64,
     sold: i64,
-    /// Counts up with every change. Of two, the larger one is newer.
+    /// Incremented with every change. The larger of two versions is newer.
     version: i64,
 }
 
 /// One change of a stock.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct LedgerView {
-    /// The version of the stock after it.
+    /// The version of the stock after the change.
     version: i64,
-    /// Its number among the changes of that version.
+    /// Its index among the changes of that version.
     entry: i32,
     /// CREATED, ADJUSTED, RESERVED, RELEASED, EXPIRED, SOLD, SOLD_LATE or REFUNDED.
     kind: &'static str,
-    /// By how much each count changed.
+    /// The change of each count.
     adjusted: i64,
     available: i64,
     reserved: i64,
@@ -93,7 +93,7 @@ pub(super) struct LedgerView {
     recorded_at: String,
 }
 
-/// What an audit has found.
+/// The result of an audit.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct AuditView {
     /// Whether every unit is accounted for.
@@ -111,7 +111,7 @@ pub(super) struct DifferenceView {
     found: i64,
 }
 
-/// A player's entry, with what decides its place.
+/// A player's entry in the line.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct EntryView {
     user_id: String,
@@ -140,7 +140,7 @@ pub(super) struct OrderView {
     amount: i64,
     /// ISO 4217.
     currency: String,
-    /// The provider's name for the payment.
+    /// The provider's id of the payment.
     #[serde(skip_serializing_if = "Option::is_none")]
     payment_id: Option<String>,
     created_at: String,
@@ -149,11 +149,11 @@ pub(super) struct OrderView {
 /// A payment that must be refunded.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct RefundView {
-    /// The provider's name for the payment.
+    /// The provider's id of the payment.
     payment_id: String,
-    /// Whether another payment has paid for the order. Otherwise there was nothing to give for it.
+    /// Whether another payment has paid for the order. If not, no units could be delivered.
     is_surplus: bool,
-    /// Since when it must be refunded.
+    /// Since when the refund is due.
     since: String,
     order: OrderView,
 }
@@ -170,14 +170,14 @@ impl From<&DropRecord> for DropView {
         Self {
             drop_id: drop.id.to_string(),
             name: drop.name.clone(),
-            state: drop.state.word(),
+            state: drop.state.as_str(),
             resource: drop.resource.clone(),
             version: drop.version,
             opens_at: text(drop.opens_at),
             closes_at: text(drop.closes_at),
             opened_at: text(drop.opened_at),
             closed_at: text(drop.closed_at),
-            end_reason: drop.end_reason.map(EndReason::word),
+            end_reason: drop.end_reason.map(EndReason::as_str),
             created_at: drop.created_at.to_rfc3339(),
             everyone_waits: drop.everyone_waits,
             seed_hash: drop.seed_hash(),
@@ -226,11 +226,11 @@ impl From<Audit> for AuditView {
     }
 }
 
-impl From<&ShownEntry> for EntryView {
-    fn from(entry: &ShownEntry) -> Self {
+impl From<&EntrySummary> for EntryView {
+    fn from(entry: &EntrySummary) -> Self {
         Self {
             user_id: entry.user.to_string(),
-            state: entry.state.map_or("UNKNOWN", EntryState::word),
+            state: entry.state.map_or("UNKNOWN", EntryState::as_str),
             number: entry.number,
             place: entry.place,
             joined_at: entry.joined_at.to_rfc3339(),
@@ -246,7 +246,7 @@ impl From<Order> for OrderView {
             drop_id: order.drop.to_string(),
             user_id: order.user.to_string(),
             account_id: order.account.to_string(),
-            state: order.state.word(),
+            state: order.state.as_str(),
             quantity: order.quantity,
             amount: order.amount,
             currency: order.currency,
@@ -256,15 +256,15 @@ impl From<Order> for OrderView {
     }
 }
 
-const fn kind_word(kind: Kind) -> &'static str {
+pub(crate) const fn kind_word(kind: LedgerKind) -> &'static str {
     match kind {
-        Kind::Created => "CREATED",
-        Kind::Adjusted => "ADJUSTED",
-        Kind::Reserved => "RESERVED",
-        Kind::Released => "RELEASED",
-        Kind::Expired => "EXPIRED",
-        Kind::Sold => "SOLD",
-        Kind::SoldLate => "SOLD_LATE",
-        Kind::Refunded => "REFUNDED",
+        LedgerKind::Created => "CREATED",
+        LedgerKind::Adjusted => "ADJUSTED",
+        LedgerKind::Reserved => "RESERVED",
+        LedgerKind::Released => "RELEASED",
+        LedgerKind::Expired => "EXPIRED",
+        LedgerKind::Sold => "SOLD",
+        LedgerKind::SoldLate => "SOLD_LATE",
+        LedgerKind::Refunded => "REFUNDED",
     }
 }

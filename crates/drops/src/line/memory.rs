@@ -1,4 +1,4 @@
-//! Lines in process.
+//! Lines in the memory of one process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,38 +7,38 @@ use std::time::Duration;
 use account::UserId;
 use tokio::time::Instant;
 
-use super::ranked::Ranked;
-use super::{Epoch, Filling, Position};
+use super::ranked::RankedList;
+use super::{Epoch, FillToken, Position, PositionLookup};
 use crate::DropId;
-use crate::model::{Place, Spot};
+use crate::model::{LineMember, Place};
 
-/// Cheap to clone; clones share state.
+/// The in-memory adapter. Cheap to clone; clones share state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory(Arc<Mutex<HashMap<DropId, DropLine>>>);
 
 #[derive(Debug, Default)]
 struct DropLine {
     places: HashMap<UserId, Place>,
-    order: Ranked<Spot>,
+    order: RankedList<LineMember>,
     epoch: Option<Epoch>,
-    filling: Option<(Filling, Instant)>,
+    filling: Option<(FillToken, Instant)>,
 }
 
 impl DropLine {
-    fn add(&mut self, spots: &[Spot]) {
-        for spot in spots {
-            if let Some(place) = self.places.insert(spot.user, spot.place) {
-                self.order.remove(&Spot { place, user: spot.user });
+    fn add(&mut self, members: &[LineMember]) {
+        for member in members {
+            if let Some(place) = self.places.insert(member.user, member.place) {
+                self.order.remove(&LineMember { place, user: member.user });
             }
-            self.order.insert(*spot);
+            self.order.insert(*member);
         }
     }
 
-    /// Returns whether the filling is the one under way, and renews its lease.
-    fn renew(&mut self, filling: Filling, lease: Duration) -> bool {
+    /// Renews the lease of the current fill. Returns false if the token is not its or the lease has ended.
+    fn renew(&mut self, token: FillToken, lease: Duration) -> bool {
         let now = Instant::now();
         match &mut self.filling {
-            Some((holder, ends)) if *holder == filling && now < *ends => {
+            Some((holder, ends)) if *holder == token && now < *ends => {
                 *ends = now + lease;
                 true
             }
@@ -52,38 +52,38 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, drop: DropId, spots: &[Spot]) {
-        self.lines().entry(drop).or_default().add(spots);
+    pub(super) fn add(&self, drop: DropId, members: &[LineMember]) {
+        self.lines().entry(drop).or_default().add(members);
     }
 
-    pub(super) fn remove(&self, drop: DropId, spots: &[Spot]) -> u64 {
+    pub(super) fn remove(&self, drop: DropId, members: &[LineMember]) -> u64 {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(&drop) else { return 0 };
         let mut removed = 0;
-        for spot in spots {
-            if line.places.get(&spot.user) == Some(&spot.place) {
-                line.places.remove(&spot.user);
-                removed += u64::from(line.order.remove(spot));
+        for member in members {
+            if line.places.get(&member.user) == Some(&member.place) {
+                line.places.remove(&member.user);
+                removed += u64::from(line.order.remove(member));
             }
         }
         removed
     }
 
-    pub(super) fn position(&self, drop: DropId, user: UserId) -> Position {
+    pub(super) fn position(&self, drop: DropId, user: UserId) -> PositionLookup {
         let lines = self.lines();
         let Some(line) = lines.get(&drop).filter(|line| line.epoch.is_some()) else {
-            return Position::Unknown;
+            return PositionLookup::LineNotFilled;
         };
-        let Some(place) = line.places.get(&user) else { return Position::Absent };
-        let ahead = line.order.rank(&Spot { place: *place, user }).unwrap_or_default();
-        Position::Waiting { ahead: ahead as u64, waiting: line.order.len() as u64 }
+        let Some(place) = line.places.get(&user) else { return PositionLookup::NotInLine };
+        let ahead = line.order.rank(&LineMember { place: *place, user }).unwrap_or_default();
+        PositionLookup::Found(Position { ahead: ahead as u64, waiting: line.order.len() as u64 })
     }
 
     pub(super) fn len(&self, drop: DropId) -> u64 {
         self.lines().get(&drop).map_or(0, |line| line.order.len() as u64)
     }
 
-    pub(super) fn after(&self, drop: DropId, after: Option<Spot>, limit: usize) -> Vec<Spot> {
+    pub(super) fn after(&self, drop: DropId, after: Option<LineMember>, limit: usize) -> Vec<LineMember> {
         self.lines().get(&drop).map_or_else(Vec::new, |line| line.order.after(after).take(limit).collect())
     }
 
@@ -91,33 +91,39 @@ impl Memory {
         self.lines().get(&drop).and_then(|line| line.epoch)
     }
 
-    pub(super) fn begin_filling(&self, drop: DropId, filling: Filling, lease: Duration) -> bool {
+    pub(super) fn begin_filling(&self, drop: DropId, token: FillToken, lease: Duration) -> bool {
         let mut lines = self.lines();
         let line = lines.entry(drop).or_default();
         let now = Instant::now();
         if line.filling.is_some_and(|(_, ends)| now < ends) {
             return false;
         }
-        *line = DropLine { filling: Some((filling, now + lease)), ..DropLine::default() };
+        *line = DropLine { filling: Some((token, now + lease)), ..DropLine::default() };
         true
     }
 
-    pub(super) fn fill(&self, drop: DropId, filling: Filling, spots: &[Spot], lease: Duration) -> bool {
+    pub(super) fn fill(
+        &self,
+        drop: DropId,
+        token: FillToken,
+        members: &[LineMember],
+        lease: Duration,
+    ) -> bool {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(&drop) else { return false };
-        let is_ours = line.renew(filling, lease);
+        let is_ours = line.renew(token, lease);
         if is_ours {
-            line.add(spots);
+            line.add(members);
         }
         is_ours
     }
 
-    pub(super) fn finish_filling(&self, drop: DropId, filling: Filling) -> bool {
+    pub(super) fn finish_filling(&self, drop: DropId, token: FillToken) -> bool {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(&drop) else { return false };
-        let is_ours = line.renew(filling, Duration::ZERO);
+        let is_ours = line.renew(token, Duration::ZERO);
         if is_ours {
-            (line.epoch, line.filling) = (Some(Epoch(filling.0)), None);
+            (line.epoch, line.filling) = (Some(Epoch(token.0)), None);
         }
         is_ours
     }

@@ -1,34 +1,34 @@
 //! A sorted list that knows the rank of its items.
 
-/// Chunks are split when they have more items.
+/// The size above which a chunk is split.
 const MAX_CHUNK: usize = 1_024;
 
-/// A sorted list without duplicates, in chunks: the rank of an item is the sum of the chunks before it and its index in its own.
-/// At a million items that is a sum of about two thousand numbers.
+/// A sorted list without duplicates, stored in chunks. The rank of an item is the total size of the chunks before it plus its index within
+/// its own. At a million items that is a sum of about two thousand numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Ranked<T> {
-    /// None is empty.
+pub(super) struct RankedList<T> {
+    /// No chunk is empty.
     chunks: Vec<Vec<T>>,
 }
 
-impl<T> Default for Ranked<T> {
+impl<T> Default for RankedList<T> {
     fn default() -> Self {
         Self { chunks: Vec::new() }
     }
 }
 
-impl<T: Ord + Copy> Ranked<T> {
+impl<T: Ord + Copy> RankedList<T> {
     pub(super) fn len(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
     }
 
-    /// Returns the chunk that an item belongs into: the first whose last item is not before it.
+    /// Returns the index of the chunk that an item belongs to: the first whose last item is not before it.
     fn chunk_of(&self, item: &T) -> usize {
         self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last < item))
     }
 
     pub(super) fn insert(&mut self, item: T) {
-        // Behind all: into the last chunk.
+        // An item behind all others goes into the last chunk.
         let at = self.chunk_of(&item).min(self.chunks.len().saturating_sub(1));
         let Some(chunk) = self.chunks.get_mut(at) else { return self.chunks.push(vec![item]) };
         let Err(index) = chunk.binary_search(&item) else { return };
@@ -39,7 +39,7 @@ impl<T: Ord + Copy> Ranked<T> {
         }
     }
 
-    /// Returns whether it was there.
+    /// Removes an item. Returns whether it was present.
     pub(super) fn remove(&mut self, item: &T) -> bool {
         let at = self.chunk_of(item);
         let Some(chunk) = self.chunks.get_mut(at) else { return false };
@@ -51,14 +51,14 @@ impl<T: Ord + Copy> Ranked<T> {
         true
     }
 
-    /// Returns how many items are before one that is there.
+    /// Returns how many items are before this one. Returns none if it is absent.
     pub(super) fn rank(&self, item: &T) -> Option<usize> {
         let at = self.chunk_of(item);
         let index = self.chunks.get(at)?.binary_search(item).ok()?;
         Some(self.chunks[..at].iter().map(Vec::len).sum::<usize>() + index)
     }
 
-    /// Returns the items behind one, which need not be there.
+    /// Returns the items behind `after`, which need not be present.
     pub(super) fn after(&self, after: Option<T>) -> impl Iterator<Item = T> {
         let (at, index) = after.map_or((0, 0), |after| {
             let at = self.chunk_of(&after);
@@ -79,7 +79,7 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_as_a_sorted_set(steps in prop::collection::vec((any::<bool>(), 0_u16..3_000), 0..6_000)) {
-            let (mut ranked, mut model) = (Ranked::default(), BTreeSet::new());
+            let (mut ranked, mut model) = (RankedList::default(), BTreeSet::new());
             for (is_insert, item) in steps {
                 if is_insert {
                     ranked.insert(item);

@@ -10,13 +10,13 @@ use base::id::Uuid;
 use redis_store::{Error, Script, Trial, script};
 
 use self::keys::Keys;
-use super::{AT_ONCE, Epoch, Filling, Position};
+use super::{CHUNK, Epoch, FillToken, Position, PositionLookup};
 use crate::DropId;
-use crate::model::{Place, Spot};
+use crate::model::{LineMember, Place};
 
-/// How many members with the same score as the one to go on behind a page may have beside its own: equal places are as rare as equal
-/// numbers of 48 random bits.
-const SAME_PLACE: usize = 16;
+/// How many extra members a page reads to skip those that share the score of the last member of the page before. Equal places are as rare
+/// as collisions of 48-bit random numbers.
+const MAX_EQUAL_PLACES: usize = 16;
 
 static REMOVE: Script = script!("redis/scripts/remove.lua");
 static POSITION: Script = script!("redis/scripts/position.lua");
@@ -24,7 +24,7 @@ static BEGIN: Script = script!("redis/scripts/begin_filling.lua");
 static FILL: Script = script!("redis/scripts/fill.lua");
 static FINISH: Script = script!("redis/scripts/finish_filling.lua");
 
-/// Shows whether a server runs the scripts: a line is filled, read and emptied.
+/// Sample calls that show whether a server can run the scripts: they fill, read and empty a line.
 pub(crate) static TRIALS: [Trial; 5] = [
     Trial {
         script: &BEGIN,
@@ -43,7 +43,7 @@ pub(crate) static TRIALS: [Trial; 5] = [
     Trial { script: &REMOVE, name: "drops/remove.lua", keys: &["line"], args: &["1", "user"] },
 ];
 
-/// Cheap to clone; clones share their connection.
+/// The Redis adapter. Cheap to clone; clones share their connection.
 #[derive(Clone, Debug)]
 pub(super) struct Redis {
     redis: redis_store::Redis,
@@ -60,40 +60,41 @@ impl Redis {
         self.redis.connection.clone()
     }
 
-    pub(super) async fn add(&self, drop: DropId, spots: &[Spot]) -> Result<(), Error> {
+    pub(super) async fn add(&self, drop: DropId, members: &[LineMember]) -> Result<(), Error> {
         let key = self.keys.line(drop);
-        for spots in spots.chunks(AT_ONCE) {
+        for members in members.chunks(CHUNK) {
             let mut command = ::redis::cmd("ZADD");
             command.arg(&key);
-            for spot in spots {
-                command.arg(spot.place.stored()).arg(member(spot));
+            for member in members {
+                command.arg(member.place.stored()).arg(member_bytes(member));
             }
             let () = command.query_async(&mut self.connection()).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn remove(&self, drop: DropId, spots: &[Spot]) -> Result<u64, Error> {
+    pub(super) async fn remove(&self, drop: DropId, members: &[LineMember]) -> Result<u64, Error> {
         let mut removed = 0;
-        for spots in spots.chunks(AT_ONCE) {
+        for members in members.chunks(CHUNK) {
             let mut call = REMOVE.call(&[self.keys.line(drop)]);
-            for spot in spots {
-                call.arg(spot.place.stored()).arg(member(spot)).end();
+            for member in members {
+                call.arg(member.place.stored()).arg(member_bytes(member)).end();
             }
             removed += call.run::<u64>(self.connection()).await?;
         }
         Ok(removed)
     }
 
-    pub(super) async fn position(&self, drop: DropId, user: UserId) -> Result<Position, Error> {
+    pub(super) async fn position(&self, drop: DropId, user: UserId) -> Result<PositionLookup, Error> {
         let mut call = POSITION.call(&[self.keys.line(drop), self.keys.epoch(drop)]);
         call.arg(&user.as_uuid().as_bytes()[..]).end();
         Ok(match call.run::<Vec<i64>>(self.connection()).await?[..] {
-            [ahead, waiting] if ahead >= 0 => {
-                Position::Waiting { ahead: ahead.unsigned_abs(), waiting: waiting.unsigned_abs() }
-            }
-            [_, _] => Position::Absent,
-            _ => Position::Unknown,
+            [ahead, waiting] if ahead >= 0 => PositionLookup::Found(Position {
+                ahead: ahead.unsigned_abs(),
+                waiting: waiting.unsigned_abs(),
+            }),
+            [_, _] => PositionLookup::NotInLine,
+            _ => PositionLookup::LineNotFilled,
         })
     }
 
@@ -105,22 +106,22 @@ impl Redis {
     pub(super) async fn after(
         &self,
         drop: DropId,
-        after: Option<Spot>,
+        after: Option<LineMember>,
         limit: usize,
-    ) -> Result<Vec<Spot>, Error> {
+    ) -> Result<Vec<LineMember>, Error> {
         let mut command = ::redis::cmd("ZRANGE");
-        let from = after.map_or(0, |spot| spot.place.stored());
-        // Those with the place of the spot itself come again.
-        let asked = limit + if after.is_some() { SAME_PLACE } else { 0 };
+        let from = after.map_or(0, |member| member.place.stored());
+        // Members with the same place as `after` are read again and filtered out below.
+        let count = limit + if after.is_some() { MAX_EQUAL_PLACES } else { 0 };
         command.arg(self.keys.line(drop)).arg(from).arg("+inf").arg("BYSCORE");
-        command.arg("LIMIT").arg(0).arg(asked).arg("WITHSCORES");
+        command.arg("LIMIT").arg(0).arg(count).arg("WITHSCORES");
         let found: Vec<(Vec<u8>, f64)> = command.query_async(&mut self.connection()).await?;
-        let spots = found.into_iter().filter_map(|(user, score)| {
+        let members = found.into_iter().filter_map(|(user, score)| {
             let user = UserId::from_uuid(Uuid::from_slice(&user).ok()?);
             // Exact: a place has 53 bits.
-            Some(Spot { place: Place::from_stored(score as i64)?, user })
+            Some(LineMember { place: Place::from_stored(score as i64)?, user })
         });
-        Ok(spots.filter(|spot| after.is_none_or(|after| *spot > after)).take(limit).collect())
+        Ok(members.filter(|member| after.is_none_or(|after| *member > after)).take(limit).collect())
     }
 
     pub(super) async fn epoch(&self, drop: DropId) -> Result<Option<Epoch>, Error> {
@@ -132,25 +133,25 @@ impl Redis {
     pub(super) async fn begin_filling(
         &self,
         drop: DropId,
-        filling: Filling,
+        token: FillToken,
         lease: Duration,
     ) -> Result<bool, Error> {
         let mut call = BEGIN.call(&self.keys.all(drop));
-        Ok(call.arg(filling.0.to_string()).arg(millis(lease)).run(self.connection()).await?)
+        Ok(call.arg(token.0.to_string()).arg(millis(lease)).run(self.connection()).await?)
     }
 
     pub(super) async fn fill(
         &self,
         drop: DropId,
-        filling: Filling,
-        spots: &[Spot],
+        token: FillToken,
+        members: &[LineMember],
         lease: Duration,
     ) -> Result<bool, Error> {
-        for spots in spots.chunks(AT_ONCE) {
+        for members in members.chunks(CHUNK) {
             let mut call = FILL.call(&[self.keys.line(drop), self.keys.filling(drop)]);
-            call.arg(filling.0.to_string()).arg(millis(lease));
-            for spot in spots {
-                call.arg(spot.place.stored()).arg(member(spot)).end();
+            call.arg(token.0.to_string()).arg(millis(lease));
+            for member in members {
+                call.arg(member.place.stored()).arg(member_bytes(member)).end();
             }
             if !call.run::<bool>(self.connection()).await? {
                 return Ok(false);
@@ -159,9 +160,9 @@ impl Redis {
         Ok(true)
     }
 
-    pub(super) async fn finish_filling(&self, drop: DropId, filling: Filling) -> Result<bool, Error> {
+    pub(super) async fn finish_filling(&self, drop: DropId, token: FillToken) -> Result<bool, Error> {
         let mut call = FINISH.call(&[self.keys.epoch(drop), self.keys.filling(drop)]);
-        Ok(call.arg(filling.0.to_string()).run(self.connection()).await?)
+        Ok(call.arg(token.0.to_string()).run(self.connection()).await?)
     }
 
     pub(super) async fn clear(&self, drop: DropId) -> Result<(), Error> {
@@ -170,8 +171,8 @@ impl Redis {
     }
 }
 
-fn member(spot: &Spot) -> &[u8] {
-    &spot.user.as_uuid().as_bytes()[..]
+fn member_bytes(member: &LineMember) -> &[u8] {
+    &member.user.as_uuid().as_bytes()[..]
 }
 
 fn millis(duration: Duration) -> u64 {

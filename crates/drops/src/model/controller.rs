@@ -1,32 +1,33 @@
-//! The no-show controller: how many to admit so that the wanted number arrives.
+//! The no-show controller: computes how many players to admit so that the target number arrives.
 
 use serde::{Deserialize, Serialize};
 
-/// How many admissions the share of no-shows is measured over. Fewer would follow changes faster, but the noise of the share alone would
-/// then move the inflow by more than a few percent.
+/// How many admissions the no-show share is measured over. Fewer would follow changes faster, but their noise alone would move the inflow
+/// by more than a few percent.
 const MEMORY: f64 = 4_000.0;
-/// A higher share is not believed: one cycle admits at most ten times its target.
+/// The highest share that is used: one cycle admits at most ten times its target.
 const MAX_SHARE: f64 = 0.9;
 
-/// Admissions whose time to arrive has ended.
+/// A group of admissions whose time to arrive is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cohort {
     pub(crate) admitted: i64,
     pub(crate) arrived: i64,
 }
 
-/// What the controller remembers.
+/// The state of the controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Controller {
-    /// Of the admissions in memory.
+    /// Admissions in memory whose player arrived.
     arrived: f64,
+    /// Admissions in memory whose player did not arrive.
     missed: f64,
     /// The fraction of a player that the last cycle rounded away, so that rounding does not bias the inflow.
     carry: f64,
 }
 
 impl Controller {
-    /// Learns what became of admissions. Old ones are forgotten in proportion.
+    /// Adds a cohort to the measurement. Beyond [`MEMORY`] admissions, older ones lose weight in proportion.
     pub(super) fn learn(&mut self, Cohort { admitted, arrived }: Cohort) {
         let arrived = arrived.clamp(0, admitted.max(0));
         let new = admitted.max(0) as f64;
@@ -37,13 +38,13 @@ impl Controller {
         self.missed = self.missed * kept + (new - arrived as f64);
     }
 
-    /// Returns the share of admissions that are never used. 0 while none is known.
+    /// Returns the share of admissions that are never used. Returns 0 before the first cohort.
     pub(super) fn no_show_share(&self) -> f64 {
         let known = self.arrived + self.missed;
         if known > 0.0 { self.missed / known } else { 0.0 }
     }
 
-    /// Returns how many to admit so that `target` arrive.
+    /// Returns how many players to admit so that `target` arrive.
     pub(super) fn release(&mut self, target: u32) -> u32 {
         let wanted = f64::from(target) / (1.0 - self.no_show_share().min(MAX_SHARE)) + self.carry;
         let release = wanted.floor();
@@ -88,10 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn inflow_keeps_to_the_target_at_30_percent_no_shows() {
+    fn inflow_meets_the_target_at_30_percent_no_shows() {
         let wanted = f64::from(TARGET) * PERIODS_PER_MINUTE as f64;
         for seed in 0..50 {
-            // 10 periods are 30 s to arrive. The first two minutes have no full measurement.
+            // Players have 10 periods (30 s) to arrive. The first two minutes have no full measurement.
             let minutes = inflow(seed, 0.3, 10, 12, true);
             for (minute, arrived) in minutes.iter().enumerate().skip(2) {
                 let error = f64::from(*arrived) / wanted - 1.0;
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_follows_a_change() {
+    fn no_show_share_follows_a_change() {
         let mut controller = Controller::default();
         for _ in 0..40 {
             controller.learn(Cohort { admitted: 300, arrived: 210 });
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_does_not_bias() {
+    fn rounding_does_not_bias_the_inflow() {
         let mut controller = Controller::default();
         controller.learn(Cohort { admitted: 1_000, arrived: 700 });
         let released: u32 = (0..700).map(|_| controller.release(1)).sum();
@@ -124,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_arriving_does_not_empty_the_line_at_once() {
+    fn release_is_bounded_when_no_player_arrives() {
         let mut controller = Controller::default();
         controller.learn(Cohort { admitted: 100_000, arrived: 0 });
         assert!(controller.release(100) <= 1_000);
-        // What makes no sense is not believed.
+        // Impossible counts are clamped.
         controller.learn(Cohort { admitted: -5, arrived: 7 });
         controller.learn(Cohort { admitted: 10, arrived: 70 });
         assert!((0.0..=1.0).contains(&controller.no_show_share()));

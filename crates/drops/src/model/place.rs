@@ -1,4 +1,4 @@
-//! Places in the line.
+//! Places in the line: the sort keys that decide who is admitted first.
 
 use account::UserId;
 use aws_lc_rs::{digest, hmac};
@@ -8,7 +8,7 @@ const MAX_VALUE: u64 = (1 << VALUE_BITS) - 1;
 const PHASE_BIT: u64 = 1 << VALUE_BITS;
 const LANE_SHIFT: u32 = VALUE_BITS + 1;
 
-/// A priority lane, 0 first. At most 15.
+/// A priority lane, 0 to 15. Lane 0 is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(u8);
 
@@ -16,7 +16,7 @@ impl Lane {
     pub const MAX: u8 = 15;
     pub(crate) const LAST: Self = Self(Self::MAX);
 
-    /// Returns none for a lane that does not fit into a place.
+    /// Returns none for a number above [`MAX`](Self::MAX), which does not fit into a place.
     pub fn new(number: usize) -> Option<Self> {
         u8::try_from(number).ok().filter(|number| *number <= Self::MAX).map(Self)
     }
@@ -26,10 +26,10 @@ impl Lane {
     }
 }
 
-/// How the value of a place came about. Shuffled places are before numbered ones of the same lane.
+/// How the value of a place is determined. Within a lane, shuffled places come before numbered ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Joined before the opening of a drop with a shuffle: the value depends on the seed.
+    /// The player joined a shuffled drop before it opened: the value is derived from the seed.
     Shuffled,
     /// The value is the number of the join.
     Numbered,
@@ -42,7 +42,7 @@ pub enum Phase {
 pub struct Place(u64);
 
 impl Place {
-    /// Builds a place. A value beyond 48 bits becomes the last one.
+    /// Builds a place. Clamps a value beyond 48 bits to the highest one.
     pub fn new(lane: Lane, phase: Phase, value: u64) -> Self {
         let phase = match phase {
             Phase::Shuffled => 0,
@@ -51,12 +51,12 @@ impl Place {
         Self(u64::from(lane.0) << LANE_SHIFT | phase | value.min(MAX_VALUE))
     }
 
-    /// Reads a stored place. Returns none for a number that is no place.
+    /// Reads a stored place. Returns none for a negative number or one beyond 53 bits.
     pub fn from_stored(number: i64) -> Option<Self> {
         u64::try_from(number).ok().filter(|number| number >> (LANE_SHIFT + 4) == 0).map(Self)
     }
 
-    /// Returns the number to store: also the score in Redis.
+    /// Returns the number that is stored in SQL. It is also the score in Redis.
     pub const fn stored(self) -> i64 {
         self.0.cast_signed()
     }
@@ -74,14 +74,14 @@ impl Place {
     }
 }
 
-/// Where a player stands. Equal places are ordered by user id, in SQL as in Redis.
+/// A player in a line. Lines are sorted by place, then by user id, in SQL as in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Spot {
+pub struct LineMember {
     pub place: Place,
     pub user: UserId,
 }
 
-/// The seed of a shuffle.
+/// The secret seed of a shuffle. It is published when the drop opens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Seed([u8; 32]);
 
@@ -94,12 +94,12 @@ impl Seed {
         &self.0
     }
 
-    /// Returns the SHA-256 of the seed in hexadecimal digits.
+    /// Returns the SHA-256 of the seed in hex.
     pub fn hash(&self) -> String {
         hexadecimal(digest::digest(&digest::SHA256, &self.0).as_ref())
     }
 
-    /// Returns the seed in hexadecimal digits.
+    /// Returns the seed in hex.
     pub fn to_hexadecimal(&self) -> String {
         hexadecimal(&self.0)
     }
@@ -112,7 +112,7 @@ impl Seed {
     }
 }
 
-/// A seed is secret until the opening.
+/// Hides the bytes: a seed is secret until the drop opens.
 impl std::fmt::Debug for Seed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Seed(…)")
@@ -131,17 +131,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_value_of_a_user_is_the_documented_hmac() {
+    fn shuffle_value_is_the_documented_hmac() {
         // printf '%s' 000102…0f | xxd -r -p | openssl dgst -sha256 -mac HMAC -macopt hexkey:0707…07
         let user = UserId::from_uuid(Uuid::from_u128(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f));
         let seed = Seed::from_bytes([7; 32]);
         assert_eq!(format!("{:012x}", seed.value_of(user)), "1b3b127eafc0");
         assert_eq!(seed.hash(), "4bb06f8e4e3a7715d201d573d0aa423762e55dabd61a2c02278fa56cc6d294e0");
-        assert!(!format!("{seed:?}").contains('7'), "a seed is not shown");
+        assert!(!format!("{seed:?}").contains('7'), "the seed is not shown");
     }
 
     #[test]
-    fn only_53_bits_are_a_place() {
+    fn place_has_53_bits() {
         assert_eq!(Place::from_stored(-1), None);
         assert_eq!(Place::from_stored(1 << 53), None);
         let last = Place::new(Lane(Lane::MAX), Phase::Numbered, u64::MAX);

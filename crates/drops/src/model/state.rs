@@ -1,19 +1,19 @@
-//! States of drops and of entries.
+//! The states of drops and of line entries.
 
-/// What a drop is at.
+/// The state of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropState {
-    /// Being prepared: nobody can join.
+    /// Being prepared: players cannot see or join it.
     Draft,
-    /// Opens at a time. Players can join already.
+    /// Opens at a set time. Players can already join.
     Scheduled,
     /// Players join and are admitted.
     Open,
-    /// Players join and keep their places; nobody is admitted.
+    /// Players join and keep their places, but none is admitted.
     Paused,
-    /// Over.
+    /// Ended: by an operator, by its closing time, or because all units were sold.
     Closed,
-    /// Given up.
+    /// Called off by an operator.
     Cancelled,
 }
 
@@ -21,8 +21,8 @@ impl DropState {
     pub const ALL: [Self; 6] =
         [Self::Draft, Self::Scheduled, Self::Open, Self::Paused, Self::Closed, Self::Cancelled];
 
-    /// The word in events and answers.
-    pub const fn word(self) -> &'static str {
+    /// Returns the name that events and responses use.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Draft => "DRAFT",
             Self::Scheduled => "SCHEDULED",
@@ -34,35 +34,35 @@ impl DropState {
     }
 
     /// Returns whether players can join.
-    pub const fn takes_joins(self) -> bool {
+    pub const fn accepts_joins(self) -> bool {
         matches!(self, Self::Scheduled | Self::Open | Self::Paused)
     }
 
-    /// Returns whether nothing follows.
+    /// Returns whether the drop has ended: no later state is possible.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Closed | Self::Cancelled)
     }
 
-    /// Returns the state after a change, or none if this state does not allow it.
-    pub const fn after(self, change: Change) -> Option<Self> {
-        match (change, self) {
-            (Change::Schedule, Self::Draft | Self::Scheduled) => Some(Self::Scheduled),
-            (Change::Open, Self::Draft | Self::Scheduled) => Some(Self::Open),
-            (Change::Pause, Self::Open) => Some(Self::Paused),
-            (Change::Resume, Self::Paused) => Some(Self::Open),
-            (Change::Close, Self::Open | Self::Paused) => Some(Self::Closed),
-            (Change::Cancel, Self::Draft | Self::Scheduled | Self::Open | Self::Paused) => {
+    /// Returns the state after an action, or none if this state does not allow it.
+    pub const fn after(self, action: DropAction) -> Option<Self> {
+        match (action, self) {
+            (DropAction::Schedule, Self::Draft | Self::Scheduled) => Some(Self::Scheduled),
+            (DropAction::Open, Self::Draft | Self::Scheduled) => Some(Self::Open),
+            (DropAction::Pause, Self::Open) => Some(Self::Paused),
+            (DropAction::Resume, Self::Paused) => Some(Self::Open),
+            (DropAction::Close, Self::Open | Self::Paused) => Some(Self::Closed),
+            (DropAction::Cancel, Self::Draft | Self::Scheduled | Self::Open | Self::Paused) => {
                 Some(Self::Cancelled)
             }
-            (Change::Terms | Change::EveryoneWaits, state) if !state.is_final() => Some(state),
+            (DropAction::Terms | DropAction::EveryoneWaits, state) if !state.is_final() => Some(state),
             _ => None,
         }
     }
 }
 
-/// What is done to a drop.
+/// A change of a drop, requested by an operator or a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum DropAction {
     Schedule,
     Open,
     Pause,
@@ -73,8 +73,8 @@ pub enum Change {
     EveryoneWaits,
 }
 
-impl Change {
-    pub const fn word(self) -> &'static str {
+impl DropAction {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Schedule => "schedule",
             Self::Open => "open",
@@ -88,21 +88,21 @@ impl Change {
     }
 }
 
-/// What a player's entry is at.
+/// The state of a player's line entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryState {
     /// In the line.
     Waiting,
-    /// Admitted, until the admission ends.
+    /// Admitted, until the admission expires.
     Entered,
-    /// Left: see [`LeftReason`].
+    /// Out of the line and the drop: see [`LeftReason`].
     Left,
-    /// The admission ended by its time.
+    /// The admission expired.
     Expired,
 }
 
 impl EntryState {
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "WAITING",
             Self::Entered => "ENTERED",
@@ -112,22 +112,22 @@ impl EntryState {
     }
 }
 
-/// Why a drop is over.
+/// Why a drop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// An operator closed it, or its time to close came.
+    /// An operator closed it, or its closing time came.
     Closed,
     /// All units were sold.
     SoldOut,
-    /// An operator gave it up.
+    /// An operator called it off.
     Cancelled,
 }
 
 impl EndReason {
     pub const ALL: [Self; 3] = [Self::Closed, Self::SoldOut, Self::Cancelled];
 
-    /// The word in events and answers.
-    pub const fn word(self) -> &'static str {
+    /// Returns the name that events and responses use.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "CLOSED",
             Self::SoldOut => "SOLD_OUT",
@@ -136,12 +136,12 @@ impl EndReason {
     }
 }
 
-/// Why a player is not in a drop any more.
+/// Why a player is no longer in a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeftReason {
     /// The player left.
     ByPlayer,
-    /// The player has bought all they may.
+    /// The player has bought as many units as a player may have.
     BoughtAll,
     /// The drop ended while the player waited.
     DropEnded,
@@ -150,8 +150,8 @@ pub enum LeftReason {
 impl LeftReason {
     pub const ALL: [Self; 3] = [Self::ByPlayer, Self::BoughtAll, Self::DropEnded];
 
-    /// The word in events and answers.
-    pub const fn word(self) -> &'static str {
+    /// Returns the name that events and responses use.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::ByPlayer => "BY_PLAYER",
             Self::BoughtAll => "BOUGHT_ALL",
@@ -165,30 +165,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drop_that_is_over_stays_over() {
-        const CHANGES: [Change; 8] = [
-            Change::Schedule,
-            Change::Open,
-            Change::Pause,
-            Change::Resume,
-            Change::Close,
-            Change::Cancel,
-            Change::Terms,
-            Change::EveryoneWaits,
+    fn ended_drop_stays_ended() {
+        const ACTIONS: [DropAction; 8] = [
+            DropAction::Schedule,
+            DropAction::Open,
+            DropAction::Pause,
+            DropAction::Resume,
+            DropAction::Close,
+            DropAction::Cancel,
+            DropAction::Terms,
+            DropAction::EveryoneWaits,
         ];
-        for change in CHANGES {
-            assert_eq!(DropState::Closed.after(change), None, "{change:?}");
-            assert_eq!(DropState::Cancelled.after(change), None, "{change:?}");
+        for action in ACTIONS {
+            assert_eq!(DropState::Closed.after(action), None, "{action:?}");
+            assert_eq!(DropState::Cancelled.after(action), None, "{action:?}");
         }
     }
 
     #[test]
-    fn a_drop_is_opened_once() {
+    fn drop_opens_only_once() {
         let opened: Vec<_> =
-            DropState::ALL.into_iter().filter(|state| state.after(Change::Open).is_some()).collect();
+            DropState::ALL.into_iter().filter(|state| state.after(DropAction::Open).is_some()).collect();
         assert_eq!(opened, [DropState::Draft, DropState::Scheduled]);
-        assert_eq!(DropState::Paused.after(Change::Resume), Some(DropState::Open));
-        assert_eq!(DropState::Draft.after(Change::Pause), None);
-        assert_eq!(DropState::Scheduled.after(Change::Close), None);
+        assert_eq!(DropState::Paused.after(DropAction::Resume), Some(DropState::Open));
+        assert_eq!(DropState::Draft.after(DropAction::Pause), None);
+        assert_eq!(DropState::Scheduled.after(DropAction::Close), None);
     }
 }

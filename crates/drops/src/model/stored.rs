@@ -1,4 +1,4 @@
-//! The form of JSON columns: a version beside the fields, so that a program recognises a form that it does not know.
+//! The format of JSON columns: a version beside the fields, so that a program rejects a format that it does not know.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ enum Stored<T> {
     V1(T),
 }
 
-/// Writes the text of a column.
+/// Serializes a value for its column.
 pub(super) fn write<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Stored::V1(value))
 }
 
-/// Reads the text of a column. Fails for a version that this program does not know.
+/// Parses the text of a column. Fails for a version that this program does not know.
 pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_str(text).map(|Stored::V1(value)| value)
 }

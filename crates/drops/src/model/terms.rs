@@ -1,4 +1,4 @@
-//! The configuration of a drop.
+//! The terms of a drop: what operators configure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,39 +17,39 @@ pub const MAX_LANES: usize = Lane::MAX as usize;
 const MAX_CAPACITY: u32 = 1_000_000;
 const MAX_PER_PLAYER: u32 = 1_000;
 const MAX_MESSAGE: usize = 1_000;
-/// As long as the columns that hold them.
+/// The length of the columns that hold them.
 pub(crate) const MAX_RESOURCE: usize = 255;
 const MAX_ROLE: usize = 100;
 
-/// What an operator decides about a drop.
+/// The terms under which a drop sells and admits. Operators set them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = DropTerms)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// Of one unit.
+    /// The price of one unit.
     pub price: Price,
-    /// How many units a player may buy.
+    /// How many units one player may buy.
     pub per_player: u32,
     /// Who may join.
     #[serde(default)]
-    pub who: Who,
-    /// Entitlements that put a player into a priority lane, the best lane first. Everybody else is behind them.
+    pub who: Audience,
+    /// Entitlements that put a player into a priority lane, the best lane first. Players without any of them are behind.
     #[serde(default)]
     pub lanes: Vec<String>,
     pub admission: AdmissionTerms,
     #[serde(default)]
-    pub order: Order,
-    /// What admissions do while Redis is away.
+    pub order: LineOrder,
+    /// What admissions do while Redis is unreachable.
     #[serde(default)]
     pub without_redis: WithoutRedis,
-    /// What the drop does when all its units are sold.
+    /// What the drop does once all its units are sold.
     #[serde(default)]
     pub when_sold_out: WhenSoldOut,
     /// How long reserved units are held.
     #[serde(rename = "reservation_ms", with = "millis")]
     #[schema(value_type = u64)]
     pub reservation: Duration,
-    /// Shown to those who wait.
+    /// Shown to players who wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -69,18 +69,18 @@ pub struct Price {
 #[schema(as = DropAdmission)]
 #[serde(deny_unknown_fields)]
 pub struct AdmissionTerms {
-    /// How many players are to arrive per period.
+    /// How many players should arrive per period.
     pub batch: u32,
     #[serde(rename = "period_ms", with = "millis", default = "default_period")]
     #[schema(value_type = u64, default = 3_000)]
     pub period: Duration,
-    /// How many may be inside at once.
+    /// How many players may be inside at once.
     pub capacity: u32,
-    /// How long an admission lasts from the moment it is given, if the player arrives.
+    /// How long an admission lasts, counted from when it was given, if the player arrives.
     #[serde(rename = "lifetime_ms", with = "millis")]
     #[schema(value_type = u64)]
     pub lifetime: Duration,
-    /// How soon a player must arrive. An admission that is not used by then ends.
+    /// How soon a player must arrive. An admission that is unused by then expires.
     #[serde(rename = "arrive_within_ms", with = "millis")]
     #[schema(value_type = u64)]
     pub arrive_within: Duration,
@@ -90,7 +90,7 @@ pub struct AdmissionTerms {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = DropAudience)]
 #[serde(rename_all = "snake_case")]
-pub enum Who {
+pub enum Audience {
     #[default]
     Anyone,
     /// Players with this role.
@@ -99,48 +99,49 @@ pub enum Who {
     Owns(String),
 }
 
-/// The order of those who join before the opening. Those who join later are behind them, first come first served.
+/// The order of players who join before the drop opens. Players who join later are behind them, first come, first served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = DropOrder)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum LineOrder {
     #[default]
     FirstCome,
-    /// Drawn by a seed whose hash is published before and which is published at the opening.
+    /// Drawn with a seed. Its hash is published beforehand, the seed itself when the drop opens.
     Shuffle,
 }
 
-/// What admissions do while Redis is away.
+/// What admissions do while Redis is unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = DropWithoutRedis)]
 #[serde(rename_all = "snake_case")]
 pub enum WithoutRedis {
-    /// They go on from SQL; positions are unknown.
+    /// They continue from SQL; positions are unknown.
     #[default]
     Continue,
+    /// No player is admitted until the line is back.
     Pause,
 }
 
-/// What a drop does when all its units are sold.
+/// What a drop does once all its units are sold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = DropWhenSoldOut)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenSoldOut {
-    /// It closes, and players who wait are notified. A refund afterwards does not open it again.
+    /// It closes, and players who wait are notified. A later refund does not reopen it.
     #[default]
     Close,
-    /// It stays open: units may come back by refunds or by an operator.
+    /// It stays open: refunds or an operator may make units available again.
     StayOpen,
 }
 
-/// One thing that is wrong with terms.
+/// One invalid field of terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub field: &'static str,
     pub what: String,
 }
 
-/// All that is wrong with terms. Never empty.
+/// All invalid fields of terms. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
@@ -155,13 +156,13 @@ impl fmt::Display for Mistakes {
 }
 
 impl AdmissionTerms {
-    /// Returns when an admission ends that was given at this time: unused, after `arrive_within`.
-    pub(crate) fn ends_unused(&self, entered_at: Timestamp) -> Timestamp {
+    /// Returns when an unused admission expires: `arrive_within` after it was given.
+    pub(crate) fn unused_expiry(&self, entered_at: Timestamp) -> Timestamp {
         entered_at.after(self.arrive_within)
     }
 
-    /// Returns when it ends once the player has arrived: `lifetime` after it was given, whenever the player arrives.
-    pub(crate) fn ends_used(&self, entered_at: Timestamp) -> Timestamp {
+    /// Returns when a used admission expires: `lifetime` after it was given, whenever the player arrives.
+    pub(crate) fn used_expiry(&self, entered_at: Timestamp) -> Timestamp {
         entered_at.after(self.lifetime.max(self.arrive_within))
     }
 }
@@ -171,7 +172,7 @@ const fn default_period() -> Duration {
 }
 
 impl Terms {
-    /// Returns the lane of a player who owns what `owns` says.
+    /// Returns the lane of a player: the first one whose entitlement `owns` confirms, or the one behind them all.
     pub(crate) fn lane(&self, owns: impl Fn(&str) -> bool) -> Lane {
         let number = self.lanes.iter().position(|resource| owns(resource)).unwrap_or(self.lanes.len());
         Lane::new(number).unwrap_or(Lane::LAST)
@@ -179,32 +180,32 @@ impl Terms {
 
     /// Checks the terms. Returns all mistakes at once.
     pub fn check(&self) -> Result<(), Mistakes> {
-        let mut mistakes = Found::default();
+        let mut mistakes = MistakeList::default();
         let Self { price, per_player, who, lanes, admission, reservation, message, .. } = self;
-        mistakes.unless(price.amount >= 0, "price.amount", "must not be negative");
+        mistakes.require(price.amount >= 0, "price.amount", "must not be negative");
         let is_currency = price.currency.len() == 3 && price.currency.bytes().all(|c| c.is_ascii_uppercase());
-        mistakes.unless(is_currency, "price.currency", "must be three capital letters, such as EUR");
-        mistakes.within("per_player", *per_player, 1..=MAX_PER_PLAYER);
+        mistakes.require(is_currency, "price.currency", "must be three capital letters, such as EUR");
+        mistakes.require_range("per_player", *per_player, 1..=MAX_PER_PLAYER);
         match who {
-            Who::Anyone => {}
-            Who::Role(role) => mistakes.text("who.role", role, MAX_ROLE),
-            Who::Owns(resource) => mistakes.text("who.owns", resource, MAX_RESOURCE),
+            Audience::Anyone => {}
+            Audience::Role(role) => mistakes.require_text("who.role", role, MAX_ROLE),
+            Audience::Owns(resource) => mistakes.require_text("who.owns", resource, MAX_RESOURCE),
         }
-        mistakes.unless(lanes.len() <= MAX_LANES, "lanes", &format!("must be at most {MAX_LANES}"));
-        lanes.iter().for_each(|resource| mistakes.text("lanes", resource, MAX_RESOURCE));
+        mistakes.require(lanes.len() <= MAX_LANES, "lanes", &format!("must be at most {MAX_LANES}"));
+        lanes.iter().for_each(|resource| mistakes.require_text("lanes", resource, MAX_RESOURCE));
         let is_unique = lanes.iter().collect::<BTreeSet<_>>().len() == lanes.len();
-        mistakes.unless(is_unique, "lanes", "must not name an entitlement twice");
+        mistakes.require(is_unique, "lanes", "must not name an entitlement twice");
         let AdmissionTerms { batch, period, capacity, lifetime, arrive_within } = admission;
-        mistakes.within("admission.batch", *batch, 1..=MAX_BATCH);
-        mistakes.within("admission.capacity", *capacity, 1..=MAX_CAPACITY);
-        mistakes.between("admission.period_ms", *period, Duration::from_millis(100), HOUR);
-        mistakes.between("admission.lifetime_ms", *lifetime, SECOND, DAY);
-        mistakes.between("admission.arrive_within_ms", *arrive_within, SECOND, DAY);
+        mistakes.require_range("admission.batch", *batch, 1..=MAX_BATCH);
+        mistakes.require_range("admission.capacity", *capacity, 1..=MAX_CAPACITY);
+        mistakes.require_duration("admission.period_ms", *period, Duration::from_millis(100), HOUR);
+        mistakes.require_duration("admission.lifetime_ms", *lifetime, SECOND, DAY);
+        mistakes.require_duration("admission.arrive_within_ms", *arrive_within, SECOND, DAY);
         let fits = arrive_within <= lifetime;
-        mistakes.unless(fits, "admission.arrive_within_ms", "must not be longer than admission.lifetime_ms");
-        mistakes.between("reservation_ms", *reservation, SECOND, DAY);
+        mistakes.require(fits, "admission.arrive_within_ms", "must not be longer than admission.lifetime_ms");
+        mistakes.require_duration("reservation_ms", *reservation, SECOND, DAY);
         let is_short = message.as_ref().is_none_or(|text| text.chars().count() <= MAX_MESSAGE);
-        mistakes.unless(is_short, "message", &format!("must have at most {MAX_MESSAGE} characters"));
+        mistakes.require(is_short, "message", &format!("must have at most {MAX_MESSAGE} characters"));
         if mistakes.0.is_empty() { Ok(()) } else { Err(Mistakes(mistakes.0)) }
     }
 }
@@ -213,28 +214,29 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// Collects the mistakes of a check.
 #[derive(Default)]
-struct Found(Vec<Mistake>);
+struct MistakeList(Vec<Mistake>);
 
-impl Found {
-    fn unless(&mut self, is_right: bool, field: &'static str, what: &str) {
-        if !is_right {
+impl MistakeList {
+    fn require(&mut self, is_valid: bool, field: &'static str, what: &str) {
+        if !is_valid {
             self.0.push(Mistake { field, what: what.to_owned() });
         }
     }
 
-    fn within(&mut self, field: &'static str, value: u32, range: std::ops::RangeInclusive<u32>) {
+    fn require_range(&mut self, field: &'static str, value: u32, range: std::ops::RangeInclusive<u32>) {
         let what = format!("must be {} to {}, not {value}", range.start(), range.end());
-        self.unless(range.contains(&value), field, &what);
+        self.require(range.contains(&value), field, &what);
     }
 
-    fn between(&mut self, field: &'static str, value: Duration, least: Duration, most: Duration) {
+    fn require_duration(&mut self, field: &'static str, value: Duration, least: Duration, most: Duration) {
         let what =
             format!("must be {} to {}, not {}", least.as_millis(), most.as_millis(), value.as_millis());
-        self.unless((least..=most).contains(&value), field, &what);
+        self.require((least..=most).contains(&value), field, &what);
     }
 
-    fn text(&mut self, field: &'static str, text: &str, max: usize) {
+    fn require_text(&mut self, field: &'static str, text: &str, max: usize) {
         if let Err(what) = text::check(text, max) {
             self.0.push(Mistake { field, what });
         }
@@ -286,17 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_a_default() {
+    fn omitted_fields_have_defaults() {
         let terms = terms();
         assert_eq!(terms.check(), Ok(()));
         assert_eq!(terms.admission.period, Duration::from_secs(3));
         assert_eq!((terms.without_redis, terms.message.as_deref()), (WithoutRedis::Continue, None));
         assert_eq!(terms.when_sold_out, WhenSoldOut::Close);
-        assert_eq!(terms.who, Who::Owns("founder".to_owned()));
+        assert_eq!(terms.who, Audience::Owns("founder".to_owned()));
     }
 
     #[test]
-    fn terms_survive_the_row() {
+    fn terms_round_trip_through_their_column() {
         let terms = terms();
         let stored = terms.to_stored().unwrap();
         assert!(stored.starts_with(r#"{"version":"1","#), "{stored}");
@@ -305,11 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_found_at_once() {
+    fn check_returns_all_mistakes_at_once() {
         let wrong = Terms {
             price: Price { amount: -1, currency: "euro".to_owned() },
             per_player: 0,
-            who: Who::Role(String::new()),
+            who: Audience::Role(String::new()),
             lanes: vec!["gold".to_owned(); 16],
             admission: AdmissionTerms {
                 batch: MAX_BATCH + 1,
@@ -318,7 +320,7 @@ mod tests {
                 lifetime: SECOND,
                 arrive_within: 2 * SECOND,
             },
-            order: Order::FirstCome,
+            order: LineOrder::FirstCome,
             without_redis: WithoutRedis::Pause,
             when_sold_out: WhenSoldOut::StayOpen,
             reservation: 2 * DAY,
@@ -346,9 +348,9 @@ mod tests {
     }
 
     #[test]
-    fn names_with_spaces_around_them_are_refused() {
+    fn names_with_surrounding_spaces_are_refused() {
         let wrong = Terms {
-            who: Who::Owns("founder ".to_owned()),
+            who: Audience::Owns("founder ".to_owned()),
             lanes: vec!["gold".to_owned(), " silver".to_owned()],
             ..terms()
         };
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_lane_that_a_player_owns_is_theirs() {
+    fn player_gets_the_best_lane_they_own() {
         let lane = |owned: &[&str]| terms().lane(|resource| owned.contains(&resource)).number();
         assert_eq!([lane(&["silver", "gold"]), lane(&["silver"]), lane(&["bronze"])], [0, 1, 2]);
     }

@@ -1,9 +1,9 @@
-//! Texts of operators: names, resources, roles.
+//! Checks of texts that operators choose: names, resources, roles.
 
-/// Checks a text of at most `max` characters that two people must be able to tell from another. Returns what is wrong with it.
+/// Checks that a text has 1 to `max` characters, no surrounding spaces and no control characters. Fails with what is wrong with it.
 ///
-/// Spaces around it are refused: MySQL compares texts without the spaces at their end, and entitlements refuse such a resource, so a paid
-/// order of it could never be delivered.
+/// Two such texts that look alike are the same. Surrounding spaces are refused because MySQL ignores trailing ones in comparisons, and
+/// because entitlements refuse such a resource: a paid order of it could never be delivered.
 pub(crate) fn check(text: &str, max: usize) -> Result<(), String> {
     if text.is_empty() || text.chars().count() > max {
         return Err(format!("must have 1 to {max} characters"));
@@ -12,7 +12,7 @@ pub(crate) fn check(text: &str, max: usize) -> Result<(), String> {
         return Err("must not begin or end with a space".to_owned());
     }
     if text.chars().any(char::is_control) {
-        return Err("must not hold control characters".to_owned());
+        return Err("must not contain control characters".to_owned());
     }
     Ok(())
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn spaces_around_a_text_are_refused() {
+    fn surrounding_spaces_and_control_characters_are_refused() {
         for wrong in ["", " ", " sword", "sword ", "sword\u{3000}", "swo\nrd", "swords"] {
             assert!(check(wrong, 5).is_err(), "{wrong:?}");
         }

@@ -1,4 +1,4 @@
-//! What one webhook of the payment provider does to its order, in a transaction of its own.
+//! Records one webhook of the payment provider in its own transaction.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use db::Tx;
 use runtime::fault;
 
 use super::grant::grant;
-use super::model::{Order, OrderState, Outcome, Step, SurplusState, Webhook, WebhookKind};
-use super::sell::{Case, Sold, refund_due};
-use super::{Recorder, store, trace};
+use super::model::{Order, OrderState, PaymentOutcome, Step, SurplusState, Webhook, WebhookKind};
+use super::sell::{LockedOrder, SaleResult, log_refund_due};
+use super::{OrderTransactions, store, trace};
 use crate::DropId;
 use crate::error::Error;
 use crate::stock::{self, Sale};
 
-/// How an attempt ended.
+/// The result of an attempt to record a webhook.
 enum Attempt {
-    /// To be committed.
-    Done(Outcome),
-    /// Nothing was written.
-    Nothing(Outcome),
-    /// The account's entitlement was changed by a shop whose clock is ahead. Repeat with a later time than this.
+    /// Changes were made: commit them.
+    Done(PaymentOutcome),
+    /// Nothing has to be written.
+    NoChange(PaymentOutcome),
+    /// Another shop, whose clock is ahead, changed the account's entitlement at this time. Retry with a later time.
     Superseded(Timestamp),
-    /// The user was erased between the first read and the lock. Repeat without the user.
+    /// The user was erased between the first read and the lock. Retry without the user.
     Erased,
 }
 
-impl Recorder {
-    /// Records a webhook in a transaction of its own.
-    pub(super) async fn record_alone(&self, webhook: &Webhook) -> Result<Outcome, Error> {
+impl OrderTransactions {
+    /// Records a webhook in its own transaction.
+    pub(super) async fn record_alone(&self, webhook: &Webhook) -> Result<PaymentOutcome, Error> {
         let mut at = self.clock.now();
         loop {
             let attempt = || self.try_record(webhook, at);
-            match db::retrying(Error::is_conflict, attempt).await? {
-                Attempt::Done(outcome) | Attempt::Nothing(outcome) => return Ok(outcome),
+            match db::retry_conflicts(Error::is_conflict, attempt).await? {
+                Attempt::Done(outcome) | Attempt::NoChange(outcome) => return Ok(outcome),
                 Attempt::Superseded(newest) => at = newest.after(Duration::from_millis(1)),
                 Attempt::Erased => {}
             }
@@ -49,7 +49,7 @@ impl Recorder {
         let recording = async {
             let order = store::lock(&mut tx, webhook.order).await?.ok_or_else(unknown)?;
             if (order.user, order.account) != owner {
-                // The lock is on an entitlement that is gone.
+                // The transaction has locked the entitlement of a user who no longer exists.
                 return Ok(Attempt::Erased);
             }
             self.record_locked(&mut tx, webhook, order, &sale, at).await
@@ -65,7 +65,7 @@ impl Recorder {
         Ok(attempt)
     }
 
-    /// Records a webhook in a transaction that holds the entitlement and the order.
+    /// Records a webhook in a transaction that has locked the entitlement and the order.
     async fn record_locked(
         &self,
         tx: &mut Tx,
@@ -75,13 +75,13 @@ impl Recorder {
         at: Timestamp,
     ) -> Result<Attempt, Error> {
         check_amount(&order, webhook)?;
-        if let Some((of, kind)) = store::known_webhook(tx, &webhook.id).await? {
-            if of != order.id || kind != webhook.kind.word() {
+        if let Some((of, kind)) = store::find_webhook(tx, &webhook.id).await? {
+            if of != order.id || kind != webhook.kind.as_str() {
                 return Err(Error::WebhookReused);
             }
-            return Ok(Attempt::Nothing(Outcome::Repeated(order.state)));
+            return Ok(Attempt::NoChange(PaymentOutcome::Repeated(order.state)));
         }
-        // A failed attempt may have an id of its own, and changes nothing of what succeeded.
+        // A failed attempt may have its own payment id. It does not affect the payment that succeeded.
         if webhook.is_other_payment(&order) && webhook.kind != WebhookKind::Failed {
             return self.record_surplus(tx, webhook, &order).await;
         }
@@ -90,37 +90,37 @@ impl Recorder {
             .await?
             .ok_or(Error::UnknownReservation(order.reservation))?;
         let before = order.state;
-        let mut case = Case { order, reservation, trace: trace() };
-        let sold = match step {
+        let mut locked = LockedOrder { order, reservation, trace: trace() };
+        let result = match step {
             Step::Nothing => {
                 store::add_webhooks(tx, [(webhook, before)]);
-                return Ok(Attempt::Done(Outcome::Unchanged(before)));
+                return Ok(Attempt::Done(PaymentOutcome::Unchanged(before)));
             }
-            Step::Sell => self.sell(tx, &mut case, sale, at).await?,
-            Step::TakeBack => Sold::As(self.take_back(tx, &case, sale, at).await?),
-            Step::Fail => Sold::As(self.release(tx, &case, OrderState::Failed).await?),
-            Step::Void => Sold::As(self.release(tx, &case, OrderState::Refunded).await?),
+            Step::Sell => self.sell(tx, &mut locked, sale, at).await?,
+            Step::TakeBack => SaleResult::NewState(self.take_back(tx, &locked, sale, at).await?),
+            Step::Fail => SaleResult::NewState(self.release(tx, &locked, OrderState::Failed).await?),
+            Step::Void => SaleResult::NewState(self.release(tx, &locked, OrderState::Refunded).await?),
         };
-        let state = match sold {
-            Sold::As(state) => state,
-            Sold::Superseded(newest) => return Ok(Attempt::Superseded(newest)),
+        let state = match result {
+            SaleResult::NewState(state) => state,
+            SaleResult::Superseded(newest) => return Ok(Attempt::Superseded(newest)),
         };
-        let Case { mut order, .. } = case;
+        let LockedOrder { mut order, .. } = locked;
         order.state = state;
         if webhook.kind != WebhookKind::Failed {
             order.payment = Some(webhook.payment.clone());
         }
         self.save(tx, &mut order, &sale.resource)?;
         store::add_webhooks(tx, [(webhook, state)]);
-        Ok(Attempt::Done(Outcome::Changed(state)))
+        Ok(Attempt::Done(PaymentOutcome::Changed(state)))
     }
 
-    /// Records what became of a payment other than the order's. One that succeeded must be refunded.
+    /// Records a webhook about a payment other than the order's. A surplus payment that succeeded must be refunded.
     async fn record_surplus(&self, tx: &mut Tx, webhook: &Webhook, order: &Order) -> Result<Attempt, Error> {
         let payment = webhook.payment.as_str();
         match (webhook.kind, store::lock_surplus(tx, order.id, payment).await?) {
             (WebhookKind::Succeeded, None) => {
-                refund_due(order, "another payment has paid for the order");
+                log_refund_due(order, "another payment has paid for the order");
                 store::add_surplus(tx, order.id, payment);
                 self.append_surplus(tx, order, payment, SurplusState::RefundDue)?;
             }
@@ -128,15 +128,15 @@ impl Recorder {
                 store::refund_surplus(tx, order.id, payment, None).await?;
                 self.append_surplus(tx, order, payment, SurplusState::Refunded)?;
             }
-            // It may have overtaken the webhook of its success: the provider sends it again.
+            // The refund may have overtaken the success webhook: the provider will send it again.
             (WebhookKind::Refunded, None) => return Err(Error::OtherPayment(order.id)),
             (_, Some(_)) | (WebhookKind::Failed, None) => {
                 store::add_webhooks(tx, [(webhook, order.state)]);
-                return Ok(Attempt::Done(Outcome::Unchanged(order.state)));
+                return Ok(Attempt::Done(PaymentOutcome::Unchanged(order.state)));
             }
         }
         store::add_webhooks(tx, [(webhook, order.state)]);
-        Ok(Attempt::Done(Outcome::Surplus(order.state)))
+        Ok(Attempt::Done(PaymentOutcome::Surplus(order.state)))
     }
 
     /// Reads what a drop sells.
@@ -149,7 +149,7 @@ impl Recorder {
     }
 }
 
-/// Refuses a webhook with another amount or currency than the order's.
+/// Fails if the webhook's amount or currency differs from the order's.
 fn check_amount(order: &Order, webhook: &Webhook) -> Result<(), Error> {
     if webhook.has_amount_of(order) {
         return Ok(());

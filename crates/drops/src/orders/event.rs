@@ -32,14 +32,14 @@ pub struct OrderChanged {
     pub amount: i64,
     /// ISO 4217.
     pub currency: String,
-    /// Counts up by one with every event of the order. Of two, the larger one is true.
+    /// Incremented with every event of the order. The larger of two versions is newer.
     pub version: i64,
 }
 
-/// The data of an event about a surplus payment: one that succeeded for an order which another payment had paid for.
+/// The data of an event about a surplus payment: one that succeeded for an order that was already paid.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct PaymentChanged {
-    /// What the provider calls the payment.
+    /// The provider's id of the payment.
     pub payment_id: String,
     pub order_id: String,
     pub drop_id: String,
@@ -53,9 +53,9 @@ pub struct PaymentChanged {
     pub currency: String,
 }
 
-/// Every kind of event of an order and of its payments.
+/// Returns every kind of event of orders and of their payments.
 pub fn events() -> Vec<EventKind> {
-    // Both are made of plain values.
+    // Both schemas consist of plain values, so serializing them cannot fail.
     let schema = serde_json::to_value(OrderChanged::schema()).unwrap_or_default();
     let payment_schema = serde_json::to_value(PaymentChanged::schema()).unwrap_or_default();
     let payment = |kind, summary| EventKind {
@@ -66,12 +66,9 @@ pub fn events() -> Vec<EventKind> {
     };
     let kind = |kind, summary| EventKind { kind, summary, key: "order/{order_id}", schema: schema.clone() };
     vec![
-        kind(CREATED, "A player goes on to pay for reserved units."),
+        kind(CREATED, "A player created an order for reserved units."),
         kind(PAID, "The payment succeeded: the units are sold and the account owns them."),
-        kind(
-            REFUND_DUE,
-            "The payment succeeded and there is nothing to give for it: an operator must refund it.",
-        ),
+        kind(REFUND_DUE, "The payment succeeded, but no units can be delivered: an operator must refund it."),
         kind(FAILED, "The payment failed: the reservation is released."),
         kind(
             REFUNDED,
@@ -79,14 +76,14 @@ pub fn events() -> Vec<EventKind> {
         ),
         payment(
             SURPLUS_REFUND_DUE,
-            "A second payment succeeded for an order that was paid before: an operator must refund it.",
+            "A second payment succeeded for an order that was already paid: an operator must refund it.",
         ),
         payment(SURPLUS_REFUNDED, "A second payment for an order was refunded."),
     ]
 }
 
-/// The event of an order's latest change.
-pub(super) fn of(
+/// Builds the event of an order's latest change.
+pub(super) fn order_event(
     order: &Order,
     resource: &str,
     trace: Option<&str>,
@@ -106,18 +103,18 @@ pub(super) fn of(
         user_id: order.user.to_string(),
         account_id: order.account.to_string(),
         resource: resource.to_owned(),
-        state: order.state.word().to_owned(),
+        state: order.state.as_str().to_owned(),
         quantity: order.quantity,
         amount: order.amount,
         currency: order.currency.clone(),
         version: order.version,
     };
     let key = format!("order/{}", order.id);
-    Ok(event(kind, key, Json::of(&data)?, trace, now))
+    Ok(event(kind, key, Json::from_value(&data)?, trace, now))
 }
 
-/// The event of a surplus payment's latest change.
-pub(super) fn of_surplus(
+/// Builds the event of a surplus payment's latest change.
+pub(super) fn surplus_event(
     order: &Order,
     payment: &str,
     state: SurplusState,
@@ -134,12 +131,12 @@ pub(super) fn of_surplus(
         drop_id: order.drop.to_string(),
         user_id: order.user.to_string(),
         account_id: order.account.to_string(),
-        state: state.word().to_owned(),
+        state: state.as_str().to_owned(),
         amount: order.amount,
         currency: order.currency.clone(),
     };
     let key = format!("payment/{}/{payment}", order.id);
-    Ok(event(kind, key, Json::of(&data)?, trace, now))
+    Ok(event(kind, key, Json::from_value(&data)?, trace, now))
 }
 
 fn event(kind: &str, key: String, data: Json, trace: Option<&str>, now: Timestamp) -> Event {

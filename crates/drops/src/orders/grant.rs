@@ -1,48 +1,48 @@
-//! What an order does to the entitlement of the buyer's account.
+//! Grants and revokes the entitlements that orders pay for.
 
 use base::Timestamp;
 use db::Tx;
 use entitlement::{Action, Change, Holding, NewRequest};
 
-use super::Recorder;
+use super::OrderTransactions;
 use super::model::Order;
-use super::sell::{Case, Granted};
+use super::sell::{GrantResult, LockedOrder};
 use crate::error::Error;
 use crate::stock::Sale;
 
-/// The name under which entitlements know us.
+/// Our caller name in the entitlement service.
 const CALLER: &str = "drops";
 
-impl Recorder {
-    /// Grants the units of orders of one drop, with one query for all of them. Notes the time in those that are granted.
+impl OrderTransactions {
+    /// Grants the units of orders of one drop, with one query for all of them. Sets `granted_at` of the orders whose units were granted.
     pub(super) async fn grant_units(
         &self,
         tx: &mut Tx,
-        cases: &mut [Case],
+        locked_orders: &mut [LockedOrder],
         sale: &Sale,
         at: Timestamp,
-    ) -> Result<Vec<Granted>, Error> {
-        let request = |Case { order, trace, .. }: &Case| NewRequest {
+    ) -> Result<Vec<GrantResult>, Error> {
+        let request = |LockedOrder { order, trace, .. }: &LockedOrder| NewRequest {
             key: format!("{}-paid", order.id),
             changes: vec![grant(order, sale, at)],
             traceparent: trace.clone(),
         };
-        let requests: Vec<NewRequest> = cases.iter().map(request).collect();
+        let requests: Vec<NewRequest> = locked_orders.iter().map(request).collect();
         let answers = self.entitlements.apply_each_in(tx, CALLER, &requests).await?;
-        let granted = cases.iter_mut().zip(answers).map(|(case, answer)| match answer {
+        let granted = locked_orders.iter_mut().zip(answers).map(|(locked, answer)| match answer {
             Ok(_) => {
-                case.order.granted_at = Some(at);
-                Ok(Granted::Yes)
+                locked.order.granted_at = Some(at);
+                Ok(GrantResult::Granted)
             }
-            Err(entitlement::Error::Superseded(newest)) => Ok(Granted::Superseded(newest)),
-            Err(error) => Ok(Granted::Refused(refusal(error)?)),
+            Err(entitlement::Error::Superseded(newest)) => Ok(GrantResult::Superseded(newest)),
+            Err(error) => Ok(GrantResult::Refused(refusal(error)?)),
         });
         granted.collect()
     }
 
-    /// Revokes the units of an order, as of the time at which they were granted: what was revoked since then is not revoked again. Takes
-    /// at most the units that the account still has. Returns false if it has none of them: they were revoked before, the user was
-    /// erased, or the resource was granted anew in a way that does not count.
+    /// Revokes the units of an order as of the time they were granted, so that nothing revoked since then is revoked again. Revokes at most
+    /// the units that the account still has. Returns false if it has none: they were already revoked, the user was erased, or the resource
+    /// was granted anew without a quantity.
     pub(super) async fn revoke_units(
         &self,
         tx: &mut Tx,
@@ -63,7 +63,7 @@ impl Recorder {
     }
 }
 
-/// What a paid order gives. Units are counted, so that a refund takes back what its order gave and nothing else.
+/// Builds the grant of a paid order. Units are counted, so that a refund revokes exactly what its order granted.
 pub(super) fn grant(order: &Order, sale: &Sale, at: Timestamp) -> Change {
     Change {
         holding: Holding { user: order.user, account: order.account, resource: sale.resource.clone() },
@@ -73,7 +73,7 @@ pub(super) fn grant(order: &Order, sale: &Sale, at: Timestamp) -> Change {
     }
 }
 
-/// Returns an error that no repetition changes. Fails with any other.
+/// Returns the error if it is permanent. Fails with any other, so that the request is retried.
 fn refusal(error: entitlement::Error) -> Result<entitlement::Error, Error> {
     match error {
         entitlement::Error::NoAccount(_)

@@ -1,4 +1,4 @@
-//! Requests that arrive together, and share a transaction.
+//! Batches concurrent requests into shared transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,142 +11,142 @@ use runtime::batch::Batcher;
 use runtime::fault;
 
 use super::grant::grant;
-use super::model::{Order, OrderState, Outcome, Webhook};
+use super::model::{Order, OrderState, PaymentOutcome, Webhook};
 use super::pay::NewOrder;
-use super::sell::{Case, Granted};
-use super::{Recorder, store, trace};
+use super::sell::{GrantResult, LockedOrder};
+use super::{OrderTransactions, store, trace};
 use crate::error::Error;
-use crate::stock::store::Payable;
+use crate::stock::store::HeldFilter;
 use crate::stock::{self, Sale};
 use crate::{DropId, OrderId, ReservationId};
 
-/// Each drop has one of so many batchers, so that a hot drop does not hold up the others.
+/// How many batchers share the drops, so that a hot drop does not delay the others.
 const BATCHERS: usize = 16;
-/// How many requests share a transaction at most. It is a query of as many parts that reads what is known of the entitlements.
-const TOGETHER: usize = 128;
-/// How long a group waits for the locks of its entitlements. Short beside the patience of a payment provider, since those whose locks are
-/// free wait with the rest; and long enough for a busy server, which is to get groups and not single payments.
+/// How many requests share a transaction at most. The query that reads their entitlements has one part per request.
+const MAX_GROUP: usize = 128;
+/// How long a group waits for the locks of its entitlements. Short compared with the timeout of a payment provider, since payments whose
+/// locks are free wait, too. Long enough for a busy server, where groups are cheaper than single payments.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
-/// How many groups of new orders may be under way. They have no row in common.
+/// How many groups of new orders may run concurrently. They share no rows.
 const PAY_LANES: usize = 4;
 
-/// A group's answer to one of its requests. None: the request needs a transaction of its own.
-type Shared<T> = Option<Result<T, Error>>;
+/// A group's result for one of its requests. None: the request needs its own transaction.
+type GroupResult<T> = Option<Result<T, Error>>;
 
-/// What gathers the requests that arrive together. Cheap to clone; clones share state.
+/// Collects concurrent requests into groups. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
-pub(super) struct Groups {
-    confirming: Arc<[Batcher<Payment, Shared<Outcome>>]>,
-    /// How many payments no group has taken yet.
+pub(super) struct RequestBatchers {
+    confirmations: Arc<[Batcher<PendingPayment, GroupResult<PaymentOutcome>>]>,
+    /// How many payments wait for a group.
     waiting: Arc<AtomicUsize>,
-    paying: Batcher<NewOrder, Shared<Order>>,
+    new_orders: Batcher<NewOrder, GroupResult<Order>>,
 }
 
-/// A webhook that sells the units of an order, by the order as it was read without a lock.
+/// A webhook that sells the units of an order, with the order as it was read without a lock.
 #[derive(Clone, Debug)]
-pub(super) struct Payment {
+pub(super) struct PendingPayment {
     webhook: Webhook,
     order: Order,
-    /// The trace that it belongs to.
+    /// The trace of the request.
     trace: Option<String>,
 }
 
-impl Payment {
+impl PendingPayment {
     pub(super) fn new(webhook: Webhook, order: Order) -> Self {
         Self { webhook, order, trace: trace() }
     }
 }
 
-impl Groups {
-    pub(super) fn new(recorder: &Recorder) -> Self {
+impl RequestBatchers {
+    pub(super) fn new(transactions: &OrderTransactions) -> Self {
         let waiting = Arc::new(AtomicUsize::new(0));
-        let confirming = |_| {
-            let (recorder, waiting) = (recorder.clone(), waiting.clone());
-            // One lane: groups of one drop would wait for each other at its stock.
-            Batcher::new(1, TOGETHER, move |payments: Vec<Payment>| {
+        let confirmations = |_| {
+            let (transactions, waiting) = (transactions.clone(), waiting.clone());
+            // One lane: concurrent groups of one drop would wait for each other's stock lock.
+            Batcher::new(1, MAX_GROUP, move |payments: Vec<PendingPayment>| {
                 waiting.fetch_sub(payments.len(), Ordering::Relaxed);
-                let recorder = recorder.clone();
-                async move { recorder.confirm_all(payments).await }
+                let transactions = transactions.clone();
+                async move { transactions.confirm_all(payments).await }
             })
         };
-        let confirming = (0..BATCHERS).map(confirming).collect();
-        let recorder = recorder.clone();
-        let paying = Batcher::new(PAY_LANES, TOGETHER, move |requests: Vec<NewOrder>| {
-            let recorder = recorder.clone();
+        let confirmations = (0..BATCHERS).map(confirmations).collect();
+        let transactions = transactions.clone();
+        let new_orders = Batcher::new(PAY_LANES, MAX_GROUP, move |requests: Vec<NewOrder>| {
+            let transactions = transactions.clone();
             async move {
-                let paying = recorder.db.bounded(recorder.pay_group(&requests)).await;
-                shared(requests.len(), paying)
+                let paying = transactions.db.bounded(transactions.pay_group(&requests)).await;
+                share_result(requests.len(), paying)
             }
         });
-        Self { confirming, waiting, paying }
+        Self { confirmations, waiting, new_orders }
     }
 
-    /// Sells the units of an order, together with those of others.
-    pub(super) async fn confirm(&self, payment: Payment) -> Shared<Outcome> {
+    /// Sells the units of an order, batched with other payments.
+    pub(super) async fn confirm(&self, payment: PendingPayment) -> GroupResult<PaymentOutcome> {
         let batcher = payment.order.drop.as_uuid().as_u128() % BATCHERS as u128;
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.confirming[batcher as usize].run(payment).await.flatten()
+        self.confirmations[batcher as usize].run(payment).await.flatten()
     }
 
-    /// Returns how many payments wait until a group takes them.
+    /// Returns how many payments wait for a group.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Makes an order, together with others.
-    pub(super) async fn pay(&self, request: NewOrder) -> Shared<Order> {
-        self.paying.run(request).await.flatten()
+    /// Creates an order, batched with others.
+    pub(super) async fn pay(&self, request: NewOrder) -> GroupResult<Order> {
+        self.new_orders.run(request).await.flatten()
     }
 }
 
-/// Returns what each request of a group is answered.
-fn shared<T>(size: usize, done: Result<Vec<Option<T>>, Error>) -> Vec<Shared<T>> {
+/// Converts the result of a group into one result per request.
+fn share_result<T>(size: usize, done: Result<Vec<Option<T>>, Error>) -> Vec<GroupResult<T>> {
     match done {
         Ok(answers) => answers.into_iter().map(|answer| answer.map(Ok)).collect(),
-        // A transaction of its own would wait for the store once more.
-        Err(error) if error.is_away() => {
+        // Single transactions would only wait for the store once more.
+        Err(error) if error.is_unavailable() => {
             let error = Arc::new(error);
             (0..size).map(|_| Some(Err(Error::Batch(error.clone())))).collect()
         }
-        // Nothing was done, or the rows show what was. Nobody knows which request was in the way, so each finds out alone.
+        // Nothing was done, or the rows show what was. Which request caused the failure is unknown, so each gets its own transaction.
         Err(error) => {
-            tracing::debug!(%error, size, "a group failed; each of its requests is done alone");
+            tracing::debug!(%error, size, "a group failed; each of its requests gets its own transaction");
             (0..size).map(|_| None).collect()
         }
     }
 }
 
-impl Recorder {
-    /// Answers payments in their order. Those of one drop share a transaction.
-    async fn confirm_all(&self, payments: Vec<Payment>) -> Vec<Shared<Outcome>> {
+impl OrderTransactions {
+    /// Confirms payments in order. Payments of one drop share a transaction.
+    async fn confirm_all(&self, payments: Vec<PendingPayment>) -> Vec<GroupResult<PaymentOutcome>> {
         let mut by_drop: BTreeMap<DropId, Vec<usize>> = BTreeMap::new();
         for (at, payment) in payments.iter().enumerate() {
             by_drop.entry(payment.order.drop).or_default().push(at);
         }
-        let mut answers: Vec<Shared<Outcome>> = payments.iter().map(|_| None).collect();
-        for (drop, places) in by_drop {
-            let group: Vec<&Payment> = places.iter().map(|at| &payments[*at]).collect();
-            let confirmed = shared(group.len(), self.confirm_group(drop, &group).await);
-            places.into_iter().zip(confirmed).for_each(|(at, answer)| answers[at] = answer);
+        let mut answers: Vec<GroupResult<PaymentOutcome>> = payments.iter().map(|_| None).collect();
+        for (drop, indices) in by_drop {
+            let group: Vec<&PendingPayment> = indices.iter().map(|at| &payments[*at]).collect();
+            let confirmed = share_result(group.len(), self.confirm_group(drop, &group).await);
+            indices.into_iter().zip(confirmed).for_each(|(at, answer)| answers[at] = answer);
         }
         answers
     }
 
-    /// Sells what payments of one drop pay for, in one transaction. None for a payment that needs one of its own.
+    /// Confirms payments of one drop in one transaction. Returns none for a payment that needs its own.
     ///
-    /// Twelve round trips at most, however many payments there are: the drop, begin, the locks of the entitlements, orders, webhooks,
-    /// reservations, entitlements (three), what the players own, the stock, commit.
+    /// It takes at most twelve round trips, however many payments there are: the drop, begin, the entitlement locks, orders, webhooks,
+    /// reservations, entitlements (three), the players' units, the stock, commit.
     async fn confirm_group(
         &self,
         drop: DropId,
-        payments: &[&Payment],
-    ) -> Result<Vec<Option<Outcome>>, Error> {
+        payments: &[&PendingPayment],
+    ) -> Result<Vec<Option<PaymentOutcome>>, Error> {
         let (sale, at) = (self.sale(drop).await?, self.clock.now());
         let grants: Vec<Change> = payments.iter().map(|payment| grant(&payment.order, &sale, at)).collect();
         let mut tx = self.entitlements.begin_shared(&grants, LOCK_WAIT).await?;
         let confirming = async {
-            let cases = plain_sales(&mut tx, payments).await?;
-            self.sell_cases(&mut tx, payments, cases, &sale, at).await
+            let locked_orders = plain_sales(&mut tx, payments).await?;
+            self.sell_locked(&mut tx, payments, locked_orders, &sale, at).await
         };
         let outcomes = self.db.bounded(confirming).await?;
         if outcomes.iter().all(Option::is_none) {
@@ -159,28 +159,28 @@ impl Recorder {
         Ok(outcomes)
     }
 
-    /// Sells the units of these cases, each with the place of its payment.
-    async fn sell_cases(
+    /// Sells the units of locked orders, each with the index of its payment.
+    async fn sell_locked(
         &self,
         tx: &mut Tx,
-        payments: &[&Payment],
-        cases: Vec<(usize, Case)>,
+        payments: &[&PendingPayment],
+        locked_orders: Vec<(usize, LockedOrder)>,
         sale: &Sale,
         at: base::Timestamp,
-    ) -> Result<Vec<Option<Outcome>>, Error> {
-        let mut outcomes: Vec<Option<Outcome>> = payments.iter().map(|_| None).collect();
-        let (places, mut cases): (Vec<usize>, Vec<Case>) = cases.into_iter().unzip();
-        let granted = self.sell_held(tx, &mut cases, sale, at).await?;
-        let sold = places.into_iter().zip(cases).zip(granted);
-        // What could not be granted had no effect: alone it is repeated with a later time, or must be refunded.
-        let sold = sold.filter(|(_, granted)| matches!(granted, Granted::Yes));
+    ) -> Result<Vec<Option<PaymentOutcome>>, Error> {
+        let mut outcomes: Vec<Option<PaymentOutcome>> = payments.iter().map(|_| None).collect();
+        let (indices, mut locked_orders): (Vec<usize>, Vec<LockedOrder>) = locked_orders.into_iter().unzip();
+        let granted = self.sell_held(tx, &mut locked_orders, sale, at).await?;
+        let sold = indices.into_iter().zip(locked_orders).zip(granted);
+        // An order whose units were not granted is unchanged. Its own transaction retries with a later time or finds a refund due.
+        let sold = sold.filter(|(_, granted)| matches!(granted, GrantResult::Granted));
         let mut orders = Vec::new();
-        for ((place, Case { mut order, .. }), _) in sold {
+        for ((index, LockedOrder { mut order, .. }), _) in sold {
             order.state = OrderState::Paid;
-            order.payment = Some(payments[place].webhook.payment.clone());
+            order.payment = Some(payments[index].webhook.payment.clone());
             order.version += 1;
-            outcomes[place] = Some(Outcome::Changed(order.state));
-            orders.push((order, payments[place]));
+            outcomes[index] = Some(PaymentOutcome::Changed(order.state));
+            orders.push((order, payments[index]));
         }
         store::save(tx, orders.iter().map(|(order, _)| order));
         store::add_webhooks(tx, orders.iter().map(|(order, payment)| (&payment.webhook, order.state)));
@@ -190,29 +190,29 @@ impl Recorder {
     }
 }
 
-/// Locks the orders and reservations of payments, as far as nobody else holds them. Returns those that are plain sales of held units,
-/// each with the place of its payment.
-async fn plain_sales(tx: &mut Tx, payments: &[&Payment]) -> Result<Vec<(usize, Case)>, Error> {
+/// Locks the orders and reservations of payments, skipping rows that another transaction has locked. Returns the plain sales of held units,
+/// each with the index of its payment.
+async fn plain_sales(tx: &mut Tx, payments: &[&PendingPayment]) -> Result<Vec<(usize, LockedOrder)>, Error> {
     let ids: Vec<OrderId> = payments.iter().map(|payment| payment.order.id).collect();
-    let orders = store::lock_free(tx, &ids).await?;
+    let orders = store::lock_available(tx, &ids).await?;
     if orders.is_empty() {
         return Ok(Vec::new());
     }
     let ids: Vec<&str> = payments.iter().map(|payment| payment.webhook.id.as_str()).collect();
-    let mut known = store::known_webhooks(tx, &ids).await?;
+    let mut received = store::received_webhooks(tx, &ids).await?;
     let ids: Vec<ReservationId> = orders.iter().map(|order| order.reservation).collect();
-    let held = stock::store::lock_held(tx, &ids, Payable::UntilExpired).await?;
+    let held = stock::store::lock_held(tx, &ids, HeldFilter::AnyTime).await?;
     let mut orders: HashMap<OrderId, Order> = orders.into_iter().map(|order| (order.id, order)).collect();
     let mut held: HashMap<ReservationId, _> = held.into_iter().map(|held| (held.id, held)).collect();
-    let mut case = |payment: &Payment| {
-        let Payment { webhook, order: before, trace } = payment;
-        // Removed: of two payments of one order the first is sold, and the second is judged after it.
+    let mut locked = |payment: &PendingPayment| {
+        let PendingPayment { webhook, order: before, trace } = payment;
+        // Removed, so that only the first of two payments of one order is sold here. The second one is decided afterwards.
         let order = orders.remove(&webhook.order)?;
-        // The locks are on the entitlement of the account that was read. A user who was erased since has another.
+        // The entitlement locks belong to the owner that was read first. They do not fit if the user was erased since.
         let is_same_owner = (order.user, order.account) == (before.user, before.account);
-        let is_plain = is_same_owner && webhook.sells(&order) && known.insert(webhook.id.clone());
+        let is_plain = is_same_owner && webhook.sells(&order) && received.insert(webhook.id.clone());
         let reservation = held.remove(&order.reservation).filter(|_| is_plain)?;
-        Some(Case { order, reservation, trace: trace.clone() })
+        Some(LockedOrder { order, reservation, trace: trace.clone() })
     };
-    Ok(payments.iter().enumerate().filter_map(|(at, payment)| Some((at, case(payment)?))).collect())
+    Ok(payments.iter().enumerate().filter_map(|(at, payment)| Some((at, locked(payment)?))).collect())
 }

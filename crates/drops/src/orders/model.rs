@@ -1,11 +1,11 @@
-//! What an order is, and what a webhook of the payment provider makes of it. Nothing here knows a store.
+//! Orders, webhooks, and how webhooks change orders. Pure rules, without a store.
 
 use account::{AccountId, UserId};
 use base::Timestamp;
 
 use crate::{DropId, OrderId, ReservationId};
 
-/// Where an order stands.
+/// The state of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderState {
     Pending,
@@ -18,7 +18,7 @@ pub enum OrderState {
 impl OrderState {
     pub const ALL: [Self; 5] = [Self::Pending, Self::Paid, Self::RefundDue, Self::Failed, Self::Refunded];
 
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "PENDING",
             Self::Paid => "PAID",
@@ -28,12 +28,12 @@ impl OrderState {
         }
     }
 
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 }
 
-/// An order of a player.
+/// A player's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub id: OrderId,
@@ -46,14 +46,14 @@ pub struct Order {
     /// In the smallest unit of the currency.
     pub amount: i64,
     pub currency: String,
-    /// What the provider calls the payment, once it has succeeded or was refunded.
+    /// The provider's id of the payment, once it has succeeded or was refunded.
     pub payment: Option<String>,
-    /// The time at which the entitlement was granted. A refund revokes as of then, so that it takes nothing that was revoked since.
+    /// When the entitlement was granted. A refund revokes as of then, so that it revokes nothing twice.
     pub granted_at: Option<Timestamp>,
-    /// The operator who refunded the payment by hand.
+    /// The operator who marked the payment as refunded.
     pub settled_by: Option<String>,
     pub created_at: Timestamp,
-    /// Counts up by one with every change.
+    /// Incremented with every change.
     pub version: i64,
 }
 
@@ -61,7 +61,7 @@ pub struct Order {
 #[derive(Clone, Copy, Debug)]
 pub struct ListOrders {
     pub state: OrderState,
-    /// Only those of one drop.
+    /// Only orders of this drop.
     pub drop: Option<DropId>,
     pub after: Option<OrderId>,
     pub limit: u32,
@@ -71,14 +71,14 @@ pub struct ListOrders {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefundDue {
     pub order: Order,
-    /// What the provider calls the payment. The order's own, or a surplus one.
+    /// The provider's id of the payment: the order's own, or a surplus one.
     pub payment: String,
-    /// Whether another payment has paid for the order. Otherwise there was nothing to give for it.
+    /// Whether another payment has paid for the order. If not, no units could be delivered.
     pub is_surplus: bool,
     pub since: Timestamp,
 }
 
-/// A payment that succeeded for an order which another payment had paid for.
+/// The state of a surplus payment: one that succeeded for an order that was already paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SurplusState {
     RefundDue,
@@ -86,22 +86,22 @@ pub(crate) enum SurplusState {
 }
 
 impl SurplusState {
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Self::RefundDue => OrderState::RefundDue.word(),
-            Self::Refunded => OrderState::Refunded.word(),
+            Self::RefundDue => OrderState::RefundDue.as_str(),
+            Self::Refunded => OrderState::Refunded.as_str(),
         }
     }
 }
 
-/// A webhook of the payment provider about an order, verified and read.
+/// A verified and parsed webhook of the payment provider about an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
     /// The provider's id of the webhook: the same however often it is sent.
     pub id: String,
     pub kind: WebhookKind,
     pub order: OrderId,
-    /// What the provider calls the payment.
+    /// The provider's id of the payment.
     pub payment: String,
     pub amount: i64,
     pub currency: String,
@@ -113,12 +113,12 @@ impl Webhook {
         (self.amount, self.currency.as_str()) == (order.amount, order.currency.as_str())
     }
 
-    /// Returns whether it is about another payment than the order's.
+    /// Returns whether the webhook is about a payment other than the order's.
     pub(crate) fn is_other_payment(&self, order: &Order) -> bool {
         order.payment.as_ref().is_some_and(|payment| *payment != self.payment)
     }
 
-    /// Returns whether it asks for the units of an order in this state, with nothing out of the ordinary.
+    /// Returns whether the webhook is a plain sale: the order awaits payment, the amount is right, and there is no other payment.
     pub(crate) fn sells(&self, order: &Order) -> bool {
         order.state.step(self.kind) == Step::Sell
             && self.has_amount_of(order)
@@ -134,8 +134,8 @@ pub enum WebhookKind {
 }
 
 impl WebhookKind {
-    /// The `type` of the webhook.
-    pub const fn word(self) -> &'static str {
+    /// Returns the `type` of the webhook.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "payment.succeeded",
             Self::Failed => "payment.failed",
@@ -143,25 +143,25 @@ impl WebhookKind {
         }
     }
 
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Succeeded, Self::Failed, Self::Refunded].into_iter().find(|kind| kind.word() == word)
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Succeeded, Self::Failed, Self::Refunded].into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
-/// What became of a webhook. Each variant has the order's state after it.
+/// What a webhook or a settled refund did. Each variant holds the order's state afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PaymentOutcome {
     /// The order has a new state.
     Changed(OrderState),
-    /// Something later is known already, or the same: nothing changed.
+    /// The order was already in this or a later state: nothing changed.
     Unchanged(OrderState),
     /// The webhook was received before.
     Repeated(OrderState),
-    /// It is about a surplus payment, which must be refunded or has been. The order stays as it is.
+    /// It concerns a surplus payment, which must be or has been refunded. The order is unchanged.
     Surplus(OrderState),
 }
 
-impl Outcome {
+impl PaymentOutcome {
     pub const fn state(self) -> OrderState {
         match self {
             Self::Changed(state) | Self::Unchanged(state) | Self::Repeated(state) | Self::Surplus(state) => {
@@ -171,21 +171,21 @@ impl Outcome {
     }
 }
 
-/// What is to be done about a webhook.
+/// How a webhook changes an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Sell the units, or find that a refund is due.
     Sell,
     Fail,
-    /// Refund what was sold.
+    /// Refund sold units.
     TakeBack,
-    /// Refund an order of which nothing was sold.
+    /// Refund an order without sold units.
     Void,
     Nothing,
 }
 
 impl OrderState {
-    /// Returns what a webhook asks for in this state. A state never goes back, so that the order of arrival does not matter.
+    /// Returns what a webhook requires in this state. An order never returns to an earlier state, so the order of webhooks does not matter.
     pub(crate) const fn step(self, kind: WebhookKind) -> Step {
         match (kind, self) {
             (WebhookKind::Succeeded, Self::Pending | Self::Failed) => Step::Sell,

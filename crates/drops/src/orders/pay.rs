@@ -1,4 +1,4 @@
-//! New orders: alone, and those that arrive together.
+//! Creates orders: in their own transaction, or batched.
 
 use std::collections::HashMap;
 
@@ -7,20 +7,20 @@ use base::Timestamp;
 use runtime::fault;
 
 use super::model::{Order, OrderState};
-use super::{Recorder, store, trace};
+use super::{OrderTransactions, store, trace};
 use crate::error::Error;
-use crate::stock::store::Payable;
+use crate::stock::store::HeldFilter;
 use crate::stock::{self, Reservation, ReservationState, Sale};
 use crate::{OrderId, ReservationId};
 
-/// A player who goes on to pay for a reservation.
+/// A request to create the order for a reservation.
 #[derive(Clone, Debug)]
 pub(super) struct NewOrder {
     user: UserId,
     reservation: ReservationId,
-    /// None: all of the reservation.
+    /// None: all units of the reservation.
     quantity: Option<i64>,
-    /// The trace that it belongs to.
+    /// The trace of the request.
     trace: Option<String>,
 }
 
@@ -29,11 +29,11 @@ impl NewOrder {
         Self { user, reservation, quantity, trace: trace() }
     }
 
-    /// Makes the order for a reservation that is held.
+    /// Builds the order for a held reservation.
     fn order(&self, reservation: &Reservation, sale: &Sale, now: Timestamp) -> Result<Order, Error> {
         let quantity = self.quantity_of(reservation)?;
         let too_much =
-            || Error::Invalid { field: "quantity", what: "costs more than can be paid".to_owned() };
+            || Error::Invalid { field: "quantity", what: "is too large: the amount overflows".to_owned() };
         Ok(Order {
             id: OrderId::generate(),
             drop: reservation.drop,
@@ -57,15 +57,15 @@ impl NewOrder {
         if (1..=reservation.quantity).contains(&quantity) {
             return Ok(quantity);
         }
-        let what = format!("is 1 to {}, not {quantity}", reservation.quantity);
+        let what = format!("must be 1 to {}, not {quantity}", reservation.quantity);
         Err(Error::Invalid { field: "quantity", what })
     }
 }
 
-impl Recorder {
-    /// Makes an order in a transaction of its own.
+impl OrderTransactions {
+    /// Creates an order in its own transaction.
     pub(super) async fn pay_alone(&self, request: &NewOrder) -> Result<Order, Error> {
-        db::retrying(Error::is_conflict, || self.db.bounded(self.try_pay(request))).await
+        db::retry_conflicts(Error::is_conflict, || self.db.bounded(self.try_pay(request))).await
     }
 
     async fn try_pay(&self, request: &NewOrder) -> Result<Order, Error> {
@@ -73,8 +73,8 @@ impl Recorder {
         let mut tx = self.db.begin().await?;
         let found = stock::store::lock(&mut tx, id).await?.filter(|(found, _)| found.user == request.user);
         let (reservation, has_ended) = found.ok_or(Error::UnknownReservation(id))?;
-        // The reservation is locked before its order is written, so there is one order.
-        if let Some(order) = store::of_reservation(&mut tx, id).await? {
+        // The reservation is locked, so no second order can be created meanwhile.
+        if let Some(order) = store::find_by_reservation(&mut tx, id).await? {
             return match request.quantity {
                 Some(quantity) if quantity != order.quantity => {
                     Err(Error::OtherQuantity { ordered: order.quantity })
@@ -97,20 +97,20 @@ impl Recorder {
         Ok(order)
     }
 
-    /// Makes the orders that nothing stands in the way of, in one transaction. None for a request that needs a transaction of its own:
-    /// its reservation has an order, has ended, or somebody else holds its row.
+    /// Creates orders in one transaction. Returns none for a request that needs its own transaction: its reservation has an order, has ended,
+    /// or is locked by another transaction.
     ///
-    /// Five round trips: begin, reservations, their orders, drops, commit.
+    /// It takes five round trips: begin, reservations, their orders, drops, commit.
     pub(super) async fn pay_group(&self, requests: &[NewOrder]) -> Result<Vec<Option<Order>>, Error> {
         let mut tx = self.db.begin().await?;
         let ids: Vec<ReservationId> = requests.iter().map(|request| request.reservation).collect();
-        let held = stock::store::lock_held(&mut tx, &ids, Payable::InTime).await?;
+        let held = stock::store::lock_held(&mut tx, &ids, HeldFilter::InTime).await?;
         if held.is_empty() {
             tx.rollback().await?;
             return Ok(requests.iter().map(|_| None).collect());
         }
         let ids: Vec<ReservationId> = held.iter().map(|reservation| reservation.id).collect();
-        let ordered = store::ordered(&mut tx, &ids).await?;
+        let ordered = store::reservations_with_orders(&mut tx, &ids).await?;
         let mut drops: Vec<_> = held.iter().map(|reservation| reservation.drop).collect();
         drops.sort_unstable();
         drops.dedup();
@@ -123,7 +123,7 @@ impl Recorder {
             .map(|request| {
                 let reservation = free.get(&request.reservation).filter(|free| free.user == request.user)?;
                 let order = request.order(reservation, sales.get(&reservation.drop)?, now).ok()?;
-                // The second request for it finds the order of the first.
+                // A second request for the same reservation gets its own transaction and finds this order.
                 free.remove(&request.reservation);
                 Some(order)
             })

@@ -1,141 +1,143 @@
-//! What an order does to the stock.
+//! Sells, refunds and releases the units of orders.
 
 use account::UserId;
 use base::Timestamp;
 use db::Tx;
 use runtime::fault;
 
-use super::Recorder;
+use super::OrderTransactions;
 use super::model::{Order, OrderState};
 use crate::error::Error;
 use crate::stock::{self, Movement, Reservation, ReservationState, Sale};
 
-/// An order and its reservation, whose rows the transaction holds.
+/// An order and its reservation, whose rows the transaction has locked.
 #[derive(Debug)]
-pub(super) struct Case {
+pub(super) struct LockedOrder {
     pub(super) order: Order,
     pub(super) reservation: Reservation,
-    /// The trace of what happens to it.
+    /// The trace of the request.
     pub(super) trace: Option<String>,
 }
 
-/// What became of an order.
-pub(super) enum Sold {
-    As(OrderState),
-    /// The account's entitlement was changed by a shop whose clock is ahead. Repeat with a later time than this.
+/// The result of a sale.
+pub(super) enum SaleResult {
+    NewState(OrderState),
+    /// Another shop, whose clock is ahead, changed the account's entitlement at this time. Retry with a later time.
     Superseded(Timestamp),
 }
 
-/// Whether units were granted.
+/// The result of a grant.
 #[derive(Debug)]
-pub(super) enum Granted {
-    Yes,
-    /// They never will be: the account is gone, or owns the resource in a way that does not count.
+pub(super) enum GrantResult {
+    Granted,
+    /// Permanently refused: the account no longer exists, or owns the resource without a quantity.
     Refused(entitlement::Error),
-    /// Something newer than the grant is known. Repeat with a later time than this.
+    /// The entitlement has a newer change, made at this time. Retry with a later time.
     Superseded(Timestamp),
 }
 
-impl Recorder {
-    /// Sells the units of an order: those of its reservation, or others if that has ended and there are some.
+impl OrderTransactions {
+    /// Sells the units of an order: those of its reservation, or available ones if the reservation has ended.
     pub(super) async fn sell(
         &self,
         tx: &mut Tx,
-        case: &mut Case,
+        locked: &mut LockedOrder,
         sale: &Sale,
         at: Timestamp,
-    ) -> Result<Sold, Error> {
-        if case.reservation.state != ReservationState::Held {
-            return self.sell_late(tx, case, sale, at).await;
+    ) -> Result<SaleResult, Error> {
+        if locked.reservation.state != ReservationState::Held {
+            return self.sell_late(tx, locked, sale, at).await;
         }
-        let granted = self.sell_held(tx, std::slice::from_mut(case), sale, at).await?.pop();
-        match granted.ok_or(Error::NoAnswer)? {
-            Granted::Yes => Ok(Sold::As(OrderState::Paid)),
-            Granted::Superseded(newest) => Ok(Sold::Superseded(newest)),
-            Granted::Refused(cause) => {
-                refund_due(&case.order, &cause.to_string());
-                Ok(Sold::As(self.release(tx, case, OrderState::RefundDue).await?))
+        let granted = self.sell_held(tx, std::slice::from_mut(locked), sale, at).await?.pop();
+        match granted.ok_or(Error::NoBatchResult)? {
+            GrantResult::Granted => Ok(SaleResult::NewState(OrderState::Paid)),
+            GrantResult::Superseded(newest) => Ok(SaleResult::Superseded(newest)),
+            GrantResult::Refused(cause) => {
+                log_refund_due(&locked.order, &cause.to_string());
+                Ok(SaleResult::NewState(self.release(tx, locked, OrderState::RefundDue).await?))
             }
         }
     }
 
-    /// Sells the units of held reservations of one drop. A case whose units are not granted has had no effect.
+    /// Sells the units of held reservations of one drop. An order whose units are not granted is unchanged.
     pub(super) async fn sell_held(
         &self,
         tx: &mut Tx,
-        cases: &mut [Case],
+        locked_orders: &mut [LockedOrder],
         sale: &Sale,
         at: Timestamp,
-    ) -> Result<Vec<Granted>, Error> {
-        let granted = self.grant_units(tx, cases, sale, at).await?;
-        let sold = cases.iter().zip(&granted).filter(|(_, granted)| matches!(granted, Granted::Yes));
-        let sold: Vec<&Case> = sold.map(|(case, _)| case).collect();
-        let Some(drop) = sold.first().map(|case| case.order.drop) else { return Ok(granted) };
-        let leaving = leaving(tx, sold.iter().map(|case| &case.order), sale).await?;
+    ) -> Result<Vec<GrantResult>, Error> {
+        let granted = self.grant_units(tx, locked_orders, sale, at).await?;
+        let sold =
+            locked_orders.iter().zip(&granted).filter(|(_, granted)| matches!(granted, GrantResult::Granted));
+        let sold: Vec<&LockedOrder> = sold.map(|(locked, _)| locked).collect();
+        let Some(drop) = sold.first().map(|locked| locked.order.drop) else { return Ok(granted) };
+        let leaving = leaving(tx, sold.iter().map(|locked| &locked.order), sale).await?;
         fault::point("drops.order.granted");
         let mut stock = stock::lock(tx, drop).await?;
-        for Case { order, reservation, .. } in &sold {
+        for LockedOrder { order, reservation, .. } in &sold {
             let movement =
                 Movement::Sell { units: order.quantity, rest: reservation.quantity - order.quantity };
-            stock::require(stock.move_units(movement, Some(reservation.id)), drop)?;
+            stock::require_moved(stock.move_units(movement, Some(reservation.id)), drop)?;
         }
-        let units: Vec<_> = sold.iter().map(|case| (case.reservation.id, case.order.quantity)).collect();
+        let units: Vec<_> =
+            sold.iter().map(|locked| (locked.reservation.id, locked.order.quantity)).collect();
         stock::store::confirm(tx, &units);
-        stock::store::leave(tx, drop, &leaving);
+        stock::store::leave_at_commit(tx, drop, &leaving);
         self.stock.save(tx, drop, stock);
         Ok(granted)
     }
 
-    /// Sells units although the reservation has ended. The stock decides, so its row is locked before anything is changed.
+    /// Sells available units because the reservation has ended. Whether there are enough depends on the stock, so its row is locked first.
     async fn sell_late(
         &self,
         tx: &mut Tx,
-        case: &mut Case,
+        locked: &mut LockedOrder,
         sale: &Sale,
         at: Timestamp,
-    ) -> Result<Sold, Error> {
-        let Case { order, reservation, .. } = &*case;
+    ) -> Result<SaleResult, Error> {
+        let LockedOrder { order, reservation, .. } = &*locked;
         let units = order.quantity;
         let mut stock = stock::lock(tx, order.drop).await?;
         let taken = stock::store::units_of_user(tx, order.user, order.drop).await?;
         if taken + units > sale.limit {
-            refund_due(order, "the player has or holds as many units as they may");
-            return Ok(Sold::As(OrderState::RefundDue));
+            log_refund_due(order, "the player would own or hold more units than the limit allows");
+            return Ok(SaleResult::NewState(OrderState::RefundDue));
         }
         if !stock.move_units(Movement::SellLate(units), Some(reservation.id)) {
-            refund_due(order, "the reservation had ended and there are not enough units");
-            return Ok(Sold::As(OrderState::RefundDue));
+            log_refund_due(order, "the reservation had ended and too few units are available");
+            return Ok(SaleResult::NewState(OrderState::RefundDue));
         }
-        let granted = self.grant_units(tx, std::slice::from_mut(case), sale, at).await?.pop();
-        let Case { order, reservation, .. } = &*case;
-        match granted.ok_or(Error::NoAnswer)? {
-            Granted::Yes => {}
-            Granted::Superseded(newest) => return Ok(Sold::Superseded(newest)),
-            Granted::Refused(cause) => {
-                refund_due(order, &cause.to_string());
-                return Ok(Sold::As(OrderState::RefundDue));
+        let granted = self.grant_units(tx, std::slice::from_mut(locked), sale, at).await?.pop();
+        let LockedOrder { order, reservation, .. } = &*locked;
+        match granted.ok_or(Error::NoBatchResult)? {
+            GrantResult::Granted => {}
+            GrantResult::Superseded(newest) => return Ok(SaleResult::Superseded(newest)),
+            GrantResult::Refused(cause) => {
+                log_refund_due(order, &cause.to_string());
+                return Ok(SaleResult::NewState(OrderState::RefundDue));
             }
         }
         let leaving = leaving(tx, [order], sale).await?;
         fault::point("drops.order.granted");
         stock::store::confirm(tx, &[(reservation.id, units)]);
-        stock::store::leave(tx, order.drop, &leaving);
+        stock::store::leave_at_commit(tx, order.drop, &leaving);
         self.stock.save(tx, order.drop, stock);
-        Ok(Sold::As(OrderState::Paid))
+        Ok(SaleResult::NewState(OrderState::Paid))
     }
 
-    /// Takes back what a paid order gave: the entitlement is revoked and the units are available again.
+    /// Refunds a paid order: revokes the entitlement and makes the units available again.
     pub(super) async fn take_back(
         &self,
         tx: &mut Tx,
-        Case { order, reservation, .. }: &Case,
+        LockedOrder { order, reservation, .. }: &LockedOrder,
         sale: &Sale,
         at: Timestamp,
     ) -> Result<OrderState, Error> {
         if !self.revoke_units(tx, order, sale, at).await? {
-            tracing::warn!(order = %order.id, "a refunded order has nothing to revoke");
+            tracing::warn!(order = %order.id, "nothing to revoke for a refunded order: the account no longer has its units");
         }
-        stock::store::take_back(tx, reservation.id).await?;
+        stock::store::clear_confirmed(tx, reservation.id).await?;
         self.stock.move_in(tx, order.drop, Movement::Refund(order.quantity), Some(reservation.id)).await?;
         Ok(OrderState::Refunded)
     }
@@ -144,17 +146,17 @@ impl Recorder {
     pub(super) async fn release(
         &self,
         tx: &mut Tx,
-        case: &Case,
+        locked: &LockedOrder,
         state: OrderState,
     ) -> Result<OrderState, Error> {
-        if case.reservation.state == ReservationState::Held {
-            self.stock.release_in(tx, &case.reservation).await?;
+        if locked.reservation.state == ReservationState::Held {
+            self.stock.release_in(tx, &locked.reservation).await?;
         }
         Ok(state)
     }
 }
 
-/// Returns the players who have bought all they may with these orders of one drop, which are not confirmed yet.
+/// Returns the players who reach the limit with these orders of one drop. The orders are not confirmed yet.
 async fn leaving<'a>(
     tx: &mut Tx,
     orders: impl IntoIterator<Item = &'a Order>,
@@ -173,6 +175,7 @@ async fn leaving<'a>(
     Ok(users)
 }
 
-pub(super) fn refund_due(order: &Order, cause: &str) {
-    tracing::warn!(order = %order.id, drop = %order.drop, cause, "a payment must be refunded");
+/// Logs that an operator must refund a payment.
+pub(super) fn log_refund_due(order: &Order, cause: &str) {
+    tracing::warn!(order = %order.id, drop = %order.drop, cause, "an operator must refund a payment; see `playhouse drops refunds`");
 }

@@ -1,5 +1,6 @@
-//! The tables of orders, of surplus payments and of the payment provider's webhooks.
+//! The tables of orders, surplus payments and received webhooks.
 
+mod shown;
 mod surplus;
 mod webhooks;
 
@@ -15,8 +16,9 @@ use super::model::{ListOrders, Order, OrderState};
 use crate::stock::store::{bytes, locking, uuid};
 use crate::{DropId, OrderId, ReservationId};
 
+pub(crate) use shown::{DatedOrder, WhichOrders, count_in_state, dated};
 pub(crate) use surplus::{add_surplus, lock_surplus, refund_surplus, surplus_due};
-pub(crate) use webhooks::{add_webhooks, known_webhook, known_webhooks, prune_webhooks};
+pub(crate) use webhooks::{add_webhooks, find_webhook, prune_webhooks, received_webhooks};
 
 const COLUMNS: &str = "SELECT order_id, drop_id, reservation_id, user_id, account_id, state, quantity, amount, currency, payment, \
     granted_at, settled_by, created_at, changed_at, version FROM drop_orders ";
@@ -24,12 +26,12 @@ const BY_ID: &str = "WHERE order_id = ?";
 const BY_IDS: &str = "WHERE order_id IN ({list})";
 const BY_RESERVATION: &str = "WHERE reservation_id = ?";
 const ORDERED: &str = "SELECT reservation_id FROM drop_orders WHERE reservation_id IN ({list})";
-/// Ids are in the order of their creation.
+/// Ids are in creation order.
 const BY_USER: &str = "WHERE user_id = ? AND order_id < ? ORDER BY order_id DESC LIMIT ?";
 const BY_STATE: &str = "WHERE state = ? AND order_id > ? ORDER BY order_id LIMIT ?";
 const BY_STATE_OF_DROP: &str = "WHERE state = ? AND order_id > ? AND drop_id = ? ORDER BY order_id LIMIT ?";
 const FOR_UPDATE: &str = " FOR UPDATE";
-/// A group waits for nobody's row.
+/// A group never waits for a row lock.
 const SKIP_LOCKED: &str = " FOR UPDATE SKIP LOCKED";
 
 const ADD: &str = "INSERT INTO drop_orders (order_id, drop_id, reservation_id, user_id, account_id, state, quantity, amount, currency, \
@@ -39,7 +41,7 @@ const CHANGE_SQLITE: &str = " ON CONFLICT (order_id) DO UPDATE SET state = exclu
 const CHANGE_MYSQL: &str = " ON DUPLICATE KEY UPDATE state = VALUES(state), payment = VALUES(payment), \
     granted_at = VALUES(granted_at), settled_by = VALUES(settled_by), changed_at = VALUES(changed_at), version = VALUES(version)";
 
-/// Payments of orders that are settled: nobody needs them any more.
+/// Removes the payment id, too, unless the payment must still be refunded.
 const FORGET_USER: &str = "UPDATE drop_orders SET user_id = ?, account_id = ?, \
     payment = CASE WHEN state = 2 THEN payment ELSE NULL END WHERE user_id = ?";
 
@@ -63,12 +65,12 @@ db::row! {
     }
 }
 
-/// Adds orders when the transaction is committed.
+/// Inserts orders at the commit.
 pub(crate) fn add<'a>(tx: &mut Tx, orders: impl IntoIterator<Item = &'a Order>) {
     tx.insert_at_commit(ADD, orders.into_iter().map(row));
 }
 
-/// Writes the state of orders whose rows the transaction holds, when it is committed.
+/// Writes the state of orders at the commit. The transaction has locked their rows.
 pub(crate) fn save<'a>(tx: &mut Tx, orders: impl IntoIterator<Item = &'a Order>) {
     let text = InsertText { head: ADD, tail: tx.dialect().pick(CHANGE_SQLITE, CHANGE_MYSQL) };
     tx.upsert_at_commit(text, orders.into_iter().map(row));
@@ -103,7 +105,7 @@ pub(crate) async fn find(connection: &mut Conn, id: OrderId) -> Result<Option<Or
     Ok(row.map(read))
 }
 
-/// Reads an order and holds its row until the transaction ends.
+/// Reads an order and locks its row until the transaction ends.
 pub(crate) async fn lock(tx: &mut Tx, id: OrderId) -> Result<Option<Order>, Error> {
     let text = locking(tx.dialect(), &format!("{COLUMNS}{BY_ID}"), FOR_UPDATE);
     let row: Option<OrderRow> = db::on!(tx, connection => {
@@ -112,8 +114,8 @@ pub(crate) async fn lock(tx: &mut Tx, id: OrderId) -> Result<Option<Order>, Erro
     Ok(row.map(read))
 }
 
-/// Reads those of these orders whose rows nobody else holds, and holds them until the transaction ends. `ids` is not empty.
-pub(crate) async fn lock_free(tx: &mut Tx, ids: &[OrderId]) -> Result<Vec<Order>, Error> {
+/// Reads and locks these orders until the transaction ends, skipping rows that another transaction has locked. `ids` must not be empty.
+pub(crate) async fn lock_available(tx: &mut Tx, ids: &[OrderId]) -> Result<Vec<Order>, Error> {
     let text = locking(tx.dialect(), &format!("{COLUMNS}{BY_IDS}"), SKIP_LOCKED);
     let ids: Vec<&[u8]> = ids.iter().map(|id| bytes(id.as_uuid())).collect();
     let (text, padding) = db::list_text(&text, ids.len());
@@ -123,8 +125,11 @@ pub(crate) async fn lock_free(tx: &mut Tx, ids: &[OrderId]) -> Result<Vec<Order>
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// Returns those of these reservations that have an order. The transaction holds their rows. `ids` is not empty.
-pub(crate) async fn ordered(tx: &mut Tx, ids: &[ReservationId]) -> Result<HashSet<ReservationId>, Error> {
+/// Returns the reservations among `ids` that have an order. The transaction has locked their rows. `ids` must not be empty.
+pub(crate) async fn reservations_with_orders(
+    tx: &mut Tx,
+    ids: &[ReservationId],
+) -> Result<HashSet<ReservationId>, Error> {
     let ids: Vec<&[u8]> = ids.iter().map(|id| bytes(id.as_uuid())).collect();
     let (text, padding) = db::list_text(ORDERED, ids.len());
     let rows: Vec<Vec<u8>> = db::on!(tx, connection => {
@@ -133,8 +138,8 @@ pub(crate) async fn ordered(tx: &mut Tx, ids: &[ReservationId]) -> Result<HashSe
     Ok(rows.iter().map(|id| ReservationId::from_uuid(uuid(id))).collect())
 }
 
-/// Reads the order for a reservation whose row the transaction holds.
-pub(crate) async fn of_reservation(tx: &mut Tx, id: ReservationId) -> Result<Option<Order>, Error> {
+/// Reads the order for a reservation whose row the transaction has locked.
+pub(crate) async fn find_by_reservation(tx: &mut Tx, id: ReservationId) -> Result<Option<Order>, Error> {
     let text = format!("{COLUMNS}{BY_RESERVATION}");
     let row: Option<OrderRow> = db::on!(tx, connection => {
         sqlx::query_as(AssertSqlSafe(text)).bind(bytes(id.as_uuid())).fetch_optional(connection).await?
@@ -142,8 +147,8 @@ pub(crate) async fn of_reservation(tx: &mut Tx, id: ReservationId) -> Result<Opt
     Ok(row.map(read))
 }
 
-/// Reads the orders of a user that are older than `before`, the newest first.
-pub(crate) async fn of_user(
+/// Reads a user's orders that are older than `before`, the newest first.
+pub(crate) async fn orders_of_user(
     connection: &mut Conn,
     user: UserId,
     before: Option<OrderId>,
@@ -162,7 +167,7 @@ pub(crate) async fn of_user(
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// Reads orders in a state, the oldest first, each with the time at which it came into the state.
+/// Reads orders in a state, the oldest first, each with the time of its last change.
 pub(crate) async fn in_state(
     connection: &mut Conn,
     which: ListOrders,
@@ -181,14 +186,14 @@ pub(crate) async fn in_state(
     Ok(rows.into_iter().map(dated).map(|(since, row)| (read(row), since)).collect())
 }
 
-/// Removes a user from their orders. The orders stay, since the stock's counts are made of them.
+/// Removes a user from their orders. The orders stay, since the stock's counts are their sums.
 pub(crate) async fn forget_user(tx: &mut Tx, user: UserId) -> Result<(), Error> {
-    let nobody = Uuid::nil();
+    let erased = Uuid::nil();
     surplus::forget_user(tx, user).await?;
     db::on!(tx, connection => {
         sqlx::query(FORGET_USER)
-            .bind(bytes(&nobody))
-            .bind(bytes(&nobody))
+            .bind(bytes(&erased))
+            .bind(bytes(&erased))
             .bind(bytes(user.as_uuid()))
             .execute(connection)
             .await?;

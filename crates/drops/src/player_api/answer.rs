@@ -1,14 +1,14 @@
-//! Answers as players see them.
+//! Response types for players.
 
 use base::Timestamp;
 use base::id::Uuid;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::model::{DropRecord, Order as LineOrder, Who};
+use crate::model::{Audience, DropRecord, LineOrder};
 use crate::orders::Order;
 use crate::stock::Reservation;
-use crate::{PaymentProvider, Standing, Waiting};
+use crate::{PaymentProvider, PlayerStatus, WaitStatus};
 
 /// A drop.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -21,7 +21,7 @@ pub(crate) struct DropAnswer {
     /// What a buyer's account is granted.
     resource: String,
     price: PriceAnswer,
-    /// How many units a player may have.
+    /// How many units one player may have.
     per_player: u32,
     /// Who may join.
     who: WhoAnswer,
@@ -35,17 +35,17 @@ pub(crate) struct DropAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     closes_at: Option<String>,
-    /// Whether the operators hold everybody in the line for the moment.
+    /// Whether the operators have stopped admissions for the moment.
     everyone_waits: bool,
-    /// The SHA-256 of the shuffle's seed in hexadecimal digits, published from the beginning.
+    /// The SHA-256 of the shuffle's seed in hex, published from the beginning.
     seed_hash: String,
-    /// The shuffle's seed in hexadecimal digits, once the drop is open: it shows that the order was not chosen.
+    /// The shuffle's seed in hex, once the drop is open: it proves that the order was not manipulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<String>,
-    /// From the operators to those who wait.
+    /// A message from the operators to players who wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// The time of this answer, to count down by: the clock of a player's device may be wrong.
+    /// The server's time, for countdowns: the clock of a player's device may be wrong.
     #[schema(format = DateTime)]
     now: String,
 }
@@ -69,7 +69,7 @@ enum WhoAnswer {
     Owns(String),
 }
 
-/// The order of those who join before the opening.
+/// The order of players who join before the drop opens.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum OrderOfLine {
@@ -77,21 +77,21 @@ enum OrderOfLine {
     Shuffle,
 }
 
-/// Where a player stands.
+/// A player's place in a drop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct PlaceAnswer {
     state: PlaceState,
-    /// How many are before the player. Missing while it is unknown.
+    /// How many players are before this one. Missing while unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     ahead: Option<u64>,
-    /// How many wait in all. Missing while it is unknown.
+    /// How many players wait in all. Missing while unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<u64>,
-    /// How long the wait will be at the present pace. Null while it is unknown.
+    /// The estimated wait at the present pace. Null while unknown.
     wait_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     admission: Option<AdmissionAnswer>,
-    /// From the operators to those who wait.
+    /// A message from the operators to players who wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
@@ -103,21 +103,21 @@ enum PlaceState {
     Waiting,
     Entered,
     Left,
-    /// The admission has ended. Joining again goes to the end of the line.
+    /// The admission has expired. Joining again puts the player at the end of the line.
     Expired,
 }
 
-/// What lets a player reserve.
+/// An admission: it lets a player reserve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct AdmissionAnswer {
     /// A JWT that the keys of `/v1/drops/jwks` verify.
     token: String,
-    /// RFC 3339. The first reservation lengthens it: ask for the place again then.
+    /// RFC 3339. The first reservation extends it: read the place again after it.
     #[schema(format = DateTime)]
     expires_at: String,
 }
 
-/// Units that are held for a player.
+/// Units held for a player.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ReservationAnswer {
     reservation_id: Uuid,
@@ -126,7 +126,7 @@ pub(crate) struct ReservationAnswer {
     #[schema(example = "HELD")]
     state: &'static str,
     quantity: i64,
-    /// Until when they are held; RFC 3339.
+    /// When the reservation expires; RFC 3339.
     #[schema(format = DateTime)]
     expires_at: String,
 }
@@ -147,25 +147,25 @@ pub(crate) struct OrderAnswer {
     /// RFC 3339.
     #[schema(format = DateTime)]
     created_at: String,
-    /// Where the player pays while the order is PENDING. Missing if the game has a checkout of its own.
+    /// Where the player pays while the order is PENDING. Missing if the game has its own checkout.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkout_url: Option<String>,
 }
 
 impl DropAnswer {
-    pub(super) fn of(drop: &DropRecord, now: Timestamp) -> Self {
+    pub(super) fn new(drop: &DropRecord, now: Timestamp) -> Self {
         let terms = &drop.terms;
         Self {
             drop_id: *drop.id.as_uuid(),
             name: drop.name.clone(),
-            state: drop.state.word(),
+            state: drop.state.as_str(),
             resource: drop.resource.clone(),
             price: PriceAnswer { amount: terms.price.amount, currency: terms.price.currency.clone() },
             per_player: terms.per_player,
             who: match &terms.who {
-                Who::Anyone => WhoAnswer::Anyone,
-                Who::Role(role) => WhoAnswer::Role(role.clone()),
-                Who::Owns(resource) => WhoAnswer::Owns(resource.clone()),
+                Audience::Anyone => WhoAnswer::Anyone,
+                Audience::Role(role) => WhoAnswer::Role(role.clone()),
+                Audience::Owns(resource) => WhoAnswer::Owns(resource.clone()),
             },
             lanes: terms.lanes.clone(),
             order: match terms.order {
@@ -184,9 +184,9 @@ impl DropAnswer {
 }
 
 impl PlaceAnswer {
-    /// Writes a place. `sign` makes the token of an admission.
-    pub(super) fn of(
-        standing: &Standing,
+    /// Builds the response. `sign` signs the token of an admission.
+    pub(super) fn new(
+        status: &PlayerStatus,
         message: Option<&str>,
         sign: impl Fn(&crate::Admission) -> String,
     ) -> Self {
@@ -198,18 +198,18 @@ impl PlaceAnswer {
             admission: None,
             message: None,
         };
-        match standing {
-            Standing::NotJoined => place(PlaceState::NotJoined),
-            Standing::Left => place(PlaceState::Left),
-            Standing::Expired => place(PlaceState::Expired),
-            Standing::Waiting(Waiting { position, wait }) => Self {
+        match status {
+            PlayerStatus::NotJoined => place(PlaceState::NotJoined),
+            PlayerStatus::Left => place(PlaceState::Left),
+            PlayerStatus::Expired => place(PlaceState::Expired),
+            PlayerStatus::Waiting(WaitStatus { position, wait }) => Self {
                 ahead: position.map(|at| at.ahead),
                 waiting: position.map(|at| at.waiting),
                 wait_seconds: wait.map(|wait| wait.as_secs()),
                 message: message.map(ToOwned::to_owned),
                 ..place(PlaceState::Waiting)
             },
-            Standing::Entered(admission) => Self {
+            PlayerStatus::Entered(admission) => Self {
                 admission: Some(AdmissionAnswer {
                     token: sign(admission),
                     expires_at: admission.expires_at.to_rfc3339(),
@@ -225,11 +225,11 @@ impl PlaceAnswer {
 }
 
 impl ReservationAnswer {
-    pub(super) fn of(reservation: &Reservation) -> Self {
+    pub(super) fn new(reservation: &Reservation) -> Self {
         Self {
             reservation_id: *reservation.id.as_uuid(),
             drop_id: *reservation.drop.as_uuid(),
-            state: reservation.state.word(),
+            state: reservation.state.as_str(),
             quantity: reservation.quantity,
             expires_at: reservation.expires_at.to_rfc3339(),
         }
@@ -237,14 +237,14 @@ impl ReservationAnswer {
 }
 
 impl OrderAnswer {
-    pub(super) fn of(order: &Order, provider: &PaymentProvider) -> Self {
+    pub(super) fn new(order: &Order, provider: &PaymentProvider) -> Self {
         let is_payable = order.state == crate::orders::OrderState::Pending;
         let checkout = is_payable.then(|| provider.checkout(order)).flatten();
         Self {
             order_id: *order.id.as_uuid(),
             drop_id: *order.drop.as_uuid(),
             reservation_id: *order.reservation.as_uuid(),
-            state: order.state.word(),
+            state: order.state.as_str(),
             quantity: order.quantity,
             amount: order.amount,
             currency: order.currency.clone(),

@@ -1,25 +1,25 @@
-//! Buying: reserving, paying, orders.
+//! Endpoints of purchases: reservations, payments, orders.
 
 use ::service::{Open, SignedInPlayer};
 use axum::Json;
 use base::id::Uuid;
 use http::{HeaderMap, StatusCode};
-use http_server::{Body, Problem, Query, idempotency_key};
+use http_server::{JsonBody, Problem, Query, idempotency_key};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{OrderAnswer, ReservationAnswer};
-use super::{Ids, PlayerApi, user_of};
+use super::{PathIds, PlayerApi, user_of};
 use crate::OrderId;
 use crate::error::Error;
 use crate::problem::problem;
 use crate::stock::Reservation;
 
-/// How many orders are listed, if nothing is said; and at the most.
+/// How many orders are listed by default, and at most.
 const DEFAULT_LIMIT: u32 = 20;
 const MAX_LIMIT: u32 = 100;
 
-/// What a player wants.
+/// A request to reserve units.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "quantity": 1, "admission": "eyJhbGciOiJFZERTQSJ9.e30.c2ln" }))]
@@ -27,14 +27,14 @@ pub(crate) struct ReserveRequest {
     /// How many units.
     #[schema(minimum = 1)]
     quantity: i64,
-    /// The token of the player's admission, as `/v1/drops/{drop_id}/place` has it.
+    /// The token of the player's admission, from `/v1/drops/{drop_id}/place`.
     admission: String,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PayQuery {
-    /// How many of the reserved units; all of them, if nothing is said. The others are released once these are paid for.
+    /// How many of the reserved units; all of them by default. The others are released once these are paid for.
     #[param(minimum = 1)]
     quantity: Option<i64>,
 }
@@ -42,9 +42,9 @@ pub(crate) struct PayQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OrdersQuery {
-    /// Those that are older than this order.
+    /// Orders older than this one.
     before: Option<Uuid>,
-    /// How many at the most: 1 to 100, else 20.
+    /// How many at most: 1 to 100; 20 by default.
     limit: Option<u32>,
 }
 
@@ -57,16 +57,16 @@ pub(crate) struct OrderList {
 
 /// Reserve units
 ///
-/// Once per `Idempotency-Key`: a repeated request gets the first answer. The units are held until `expires_at`.
+/// Once per `Idempotency-Key`: a repeated request gets the recorded response. The units are held until `expires_at`.
 #[utoipa::path(
     post, path = "/v1/drops/{drop_id}/reservations", tag = "drops", request_body = ReserveRequest,
     params(
         ("drop_id" = String, Path),
-        ("Idempotency-Key" = String, Header, description = "A key of the request's own."),
+        ("Idempotency-Key" = String, Header, description = "A unique key of this request."),
     ),
     responses(
         (status = 201, description = "The units are held", body = ReservationAnswer),
-        (status = 400, description = "The quantity is not 1 or more (`drops:invalid`), or the key is missing"),
+        (status = 400, description = "The quantity is less than 1 (`drops:invalid`), or the key is missing"),
         (status = 403, description = "No admission: `drops:not-admitted`, `drops:admission-forged`, \
             `drops:admission-of-another-player`, `drops:admission-to-another-drop`"),
         (status = 404, description = "There is no such drop"),
@@ -75,64 +75,64 @@ pub(crate) struct OrderList {
     )
 )]
 pub(super) async fn reserve(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
     headers: HeaderMap,
-    Body(request): Body<ReserveRequest>,
+    JsonBody(request): JsonBody<ReserveRequest>,
 ) -> Result<(StatusCode, Json<ReservationAnswer>), Problem> {
     let key = idempotency_key(&headers)?;
     let drop = api.visible(&ids).await?;
     let verified = api.tokens.verify(&request.admission, drop.id, user_of(&player), api.clock.now());
-    let admitted = verified.map_err(|refused| problem(refused.into()))?;
-    let reservation = api.stock.reserve(admitted, request.quantity, key).await.map_err(problem)?;
-    Ok((StatusCode::CREATED, Json(ReservationAnswer::of(&reservation))))
+    let admission = verified.map_err(|error| problem(error.into()))?;
+    let reservation = api.stock.reserve(admission, request.quantity, key).await.map_err(problem)?;
+    Ok((StatusCode::CREATED, Json(ReservationAnswer::new(&reservation))))
 }
 
 /// Release reserved units
 ///
-/// Releasing them again, or after they expired, changes nothing.
+/// Releasing them again, or after the reservation expired, changes nothing.
 #[utoipa::path(
     delete, path = "/v1/drops/{drop_id}/reservations/{reservation_id}", tag = "drops",
     params(("drop_id" = String, Path), ("reservation_id" = String, Path)),
     responses(
         (status = 200, description = "The reservation as it is now", body = ReservationAnswer),
         (status = 404, description = "The player has no such reservation"),
-        (status = 409, description = "It is paid for (`drops:already-paid`)"),
+        (status = 409, description = "The reservation is paid for (`drops:already-paid`)"),
     )
 )]
 pub(super) async fn release(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
 ) -> Result<Json<ReservationAnswer>, Problem> {
     let found = own_reservation(&api, &ids, &player).await?;
     let released = api.stock.release(found.user, found.id).await.map_err(problem)?;
-    Ok(Json(ReservationAnswer::of(&released)))
+    Ok(Json(ReservationAnswer::new(&released)))
 }
 
-/// Go on to pay
+/// Pay for a reservation
 ///
-/// Makes the order of a reservation, once: asking again returns it. The player pays at `checkout_url`; the payment provider confirms.
+/// Creates the order of a reservation, once: a repeated request returns it. The player pays at `checkout_url`; the payment provider confirms.
 #[utoipa::path(
     post, path = "/v1/drops/{drop_id}/reservations/{reservation_id}/pay", tag = "drops",
     params(("drop_id" = String, Path), ("reservation_id" = String, Path), PayQuery),
     responses(
         (status = 200, description = "The order", body = OrderAnswer),
         (status = 404, description = "The player has no such reservation"),
-        (status = 409, description = "Its time has ended (`drops:reservation-ended`)"),
-        (status = 422, description = "There is an order of another quantity (`drops:other-quantity`)"),
+        (status = 409, description = "The reservation has ended (`drops:reservation-ended`)"),
+        (status = 422, description = "The reservation has an order with another quantity (`drops:other-quantity`)"),
     )
 )]
 pub(super) async fn pay(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
     Query(query): Query<PayQuery>,
 ) -> Result<Json<OrderAnswer>, Problem> {
     let found = own_reservation(&api, &ids, &player).await?;
     let order = api.orders.pay(found.user, found.id, query.quantity).await.map_err(problem)?;
-    Ok(Json(OrderAnswer::of(&order, &api.provider)))
+    Ok(Json(OrderAnswer::new(&order, &api.provider)))
 }
 
 /// The player's orders
@@ -148,7 +148,9 @@ pub(super) async fn orders(
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let before = query.before.map(OrderId::from_uuid);
     let orders = api.orders.list(user_of(&player), before, limit).await.map_err(problem)?;
-    Ok(Json(OrderList { orders: orders.iter().map(|order| OrderAnswer::of(order, &api.provider)).collect() }))
+    Ok(Json(OrderList {
+        orders: orders.iter().map(|order| OrderAnswer::new(order, &api.provider)).collect(),
+    }))
 }
 
 /// One order of the player
@@ -160,18 +162,18 @@ pub(super) async fn orders(
     )
 )]
 pub(super) async fn order(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
 ) -> Result<Json<OrderAnswer>, Problem> {
     let order = api.orders.order(user_of(&player), ids.get("order_id")?).await.map_err(problem)?;
-    Ok(Json(OrderAnswer::of(&order, &api.provider)))
+    Ok(Json(OrderAnswer::new(&order, &api.provider)))
 }
 
-/// Finds a reservation of the player in the drop that the path names.
+/// Reads the player's reservation in the drop that the path names.
 async fn own_reservation(
     api: &PlayerApi,
-    ids: &Ids,
+    ids: &PathIds,
     player: &SignedInPlayer,
 ) -> Result<Reservation, Problem> {
     let (drop, id) = (ids.drop()?, ids.reservation()?);

@@ -1,4 +1,4 @@
-//! The drops that players see.
+//! The catalog: the drops that players see.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,71 +12,72 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::answer::DropAnswer;
-use super::{Ids, PlayerApi};
+use super::{PathIds, PlayerApi};
 use crate::error::Error;
 use crate::model::{DropRecord, DropState};
 use crate::problem::problem;
 use crate::{Drops, ListDrops};
 
-/// How often the list is read. Thousands of players ask for it at an opening; the database is asked once in this time.
-const FRESH: Duration = Duration::from_secs(1);
-/// How old the list may be while it is being read again, or cannot be.
-const USABLE: Duration = Duration::from_secs(5);
-/// How many drops of a state are listed.
-const MOST: u32 = 100;
+/// How often the list is read from the database. Thousands of players request it at an opening.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// How old the list may be while it is being refreshed or the database does not answer.
+const MAX_AGE: Duration = Duration::from_secs(5);
+/// How many drops per state are listed at most.
+const MAX_PER_STATE: u32 = 100;
 
-/// The drops that are to come or under way, as they were a moment ago. Cheap to clone; clones share state.
+/// A cache of the scheduled, open and paused drops. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(crate) struct Catalog {
     drops: Drops,
-    known: Arc<Mutex<Option<Known>>>,
+    cache: Arc<Mutex<Option<CachedList>>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedList {
     read_at: Instant,
-    /// When somebody last began to read it.
-    asked_at: Instant,
+    /// When the last refresh began.
+    refresh_began_at: Instant,
     drops: Arc<[DropRecord]>,
 }
 
-/// The drops that are to come or under way.
+/// The scheduled, open and paused drops.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DropList {
-    /// Those that are open first, then those that are paused, then those to come.
+    /// Open ones first, then paused ones, then scheduled ones.
     drops: Vec<DropAnswer>,
 }
 
 impl Catalog {
     pub(crate) fn new(drops: Drops) -> Self {
-        Self { drops, known: Arc::default() }
+        Self { drops, cache: Arc::default() }
     }
 
-    /// Returns the drops that players can join. One caller per second reads them; the others get the list of a moment ago, and do not wait.
+    /// Returns the drops that players can join. One caller per second refreshes the list; the others get the cached one and do not wait.
     pub(super) async fn joinable(&self) -> Result<Arc<[DropRecord]>, Error> {
-        const SHOWN: [DropState; 3] = [DropState::Open, DropState::Paused, DropState::Scheduled];
+        const STATES: [DropState; 3] = [DropState::Open, DropState::Paused, DropState::Scheduled];
         let read_at = Instant::now();
-        if let Some(known) = self.lock().as_mut() {
-            if known.asked_at.elapsed() < FRESH && known.read_at.elapsed() < USABLE {
-                return Ok(known.drops.clone());
+        if let Some(cached) = self.lock().as_mut() {
+            if cached.refresh_began_at.elapsed() < REFRESH_INTERVAL && cached.read_at.elapsed() < MAX_AGE {
+                return Ok(cached.drops.clone());
             }
-            known.asked_at = read_at;
+            cached.refresh_began_at = read_at;
         }
-        let listed =
-            SHOWN.map(|state| self.drops.list(ListDrops { state: Some(state), after: None, limit: MOST }));
+        let listed = STATES.map(|state| {
+            self.drops.list(ListDrops { state: Some(state), after: None, limit: MAX_PER_STATE })
+        });
         let drops: Arc<[DropRecord]> = try_join_all(listed).await?.into_iter().flatten().collect();
-        *self.lock() = Some(Known { read_at, asked_at: read_at, drops: drops.clone() });
+        *self.lock() = Some(CachedList { read_at, refresh_began_at: read_at, drops: drops.clone() });
         Ok(drops)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<CachedList>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PlayerApi {
-    /// Returns a drop that players may see: drafts are the operators' own.
-    pub(super) async fn visible(&self, ids: &Ids) -> Result<Arc<DropRecord>, Problem> {
+    /// Returns the drop that the path names. Fails for drafts, which players may not see.
+    pub(super) async fn visible(&self, ids: &PathIds) -> Result<Arc<DropRecord>, Problem> {
         let id = ids.drop()?;
         let drop = self.room.record(id).await.map_err(problem)?;
         if drop.state == DropState::Draft {
@@ -86,9 +87,9 @@ impl PlayerApi {
     }
 }
 
-/// The drops there are
+/// List drops
 ///
-/// Those that are open, paused or to come. It may be a second old.
+/// The open, paused and scheduled drops. The list may be a second old.
 #[utoipa::path(
     get, path = "/v1/drops", operation_id = "list_drops", tag = "drops",
     responses((status = 200, description = "The drops", body = DropList))
@@ -96,7 +97,7 @@ impl PlayerApi {
 pub(super) async fn list(Open(api): Open<PlayerApi>) -> Result<Json<DropList>, Problem> {
     let now = api.clock.now();
     let drops = api.catalog.joinable().await.map_err(problem)?;
-    Ok(Json(DropList { drops: drops.iter().map(|drop| DropAnswer::of(drop, now)).collect() }))
+    Ok(Json(DropList { drops: drops.iter().map(|drop| DropAnswer::new(drop, now)).collect() }))
 }
 
 /// One drop
@@ -107,7 +108,7 @@ pub(super) async fn list(Open(api): Open<PlayerApi>) -> Result<Json<DropList>, P
         (status = 404, description = "There is no such drop"),
     )
 )]
-pub(super) async fn show(ids: Ids, Open(api): Open<PlayerApi>) -> Result<Json<DropAnswer>, Problem> {
+pub(super) async fn show(ids: PathIds, Open(api): Open<PlayerApi>) -> Result<Json<DropAnswer>, Problem> {
     let drop = api.visible(&ids).await?;
-    Ok(Json(DropAnswer::of(&drop, api.clock.now())))
+    Ok(Json(DropAnswer::new(&drop, api.clock.now())))
 }

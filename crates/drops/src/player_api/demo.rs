@@ -1,6 +1,6 @@
-//! A payment provider for `playhouse dev`: a page with two buttons, whose answer comes as a signed webhook.
+//! The demo payment provider of `playhouse dev`: a page with two buttons that send a signed webhook. There is also a demo drop.
 //!
-//! And a drop to try it with. Both exist under `dev` only. Everywhere else the page is not found, and nobody has the secret that it signs with.
+//! Both exist under `dev` only. Everywhere else the page is not found, and its signing secret does not exist.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use ::service::{Open, OpenError, Provided};
 use aws_lc_rs::rand;
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Redirect, Response};
-use base::html::escaped;
+use base::html::escape;
 use base::{Clock, Code};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -24,30 +24,30 @@ use webhook::Secrets;
 
 use super::PlayerApi;
 use crate::error::Error;
-use crate::model::{AdmissionTerms, DropState, Order, Price, Terms, WhenSoldOut, Who, WithoutRedis};
+use crate::model::{AdmissionTerms, Audience, DropState, LineOrder, Price, Terms, WhenSoldOut, WithoutRedis};
 use crate::orders::WebhookKind;
 use crate::problem::problem;
-use crate::{Create, Drops, ListDrops};
+use crate::{Drops, ListDrops, NewDrop};
 
-/// Where the demo checkout is.
+/// The path of the demo checkout.
 pub(crate) const PATH: &str = "/demo/checkout";
-/// Our stylesheet, and a form that is sent here.
+/// Allows only our stylesheet and the form that posts back to this page.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// How long after the start the demo drop opens: time to sign in and join.
+/// How long after the start the demo drop opens: enough time to sign in and join.
 const OPENS_IN: Duration = Duration::from_secs(20);
 const STOCK: i64 = 25;
-/// How many starts find a name for another demo drop.
-const MOST_NAMES: u32 = 1_000;
+/// How many numbered names are tried for a new demo drop.
+const MAX_NAMES: u32 = 1_000;
 
 /// The demo provider's secret. Cheap to clone; clones share it.
 #[derive(Clone)]
 pub(crate) struct DemoProvider(String);
 
 impl DemoProvider {
-    /// Makes a provider with a secret that ends with the process.
+    /// Creates a provider with a random secret, which lives as long as the process.
     pub(crate) fn new() -> Option<Self> {
         let mut secret = [0; 32];
         rand::fill(&mut secret).ok()?;
@@ -66,7 +66,7 @@ impl fmt::Debug for DemoProvider {
     }
 }
 
-/// What a checkout URL has in its query.
+/// The query of a checkout URL.
 #[derive(Debug, Deserialize)]
 pub(super) struct Checkout {
     order_id: String,
@@ -74,15 +74,15 @@ pub(super) struct Checkout {
     currency: String,
 }
 
-/// Shows what is to be paid.
+/// Shows the amount to pay.
 pub(super) async fn show(
     State(provided): State<Provided>,
     Query(checkout): Query<Checkout>,
 ) -> Result<Response, Problem> {
     demo(&provided)?;
     let Checkout { order_id, amount, currency } = &checkout;
-    let (order, code) = (escaped(order_id), escaped(currency));
-    let price = escaped(&format!("{}.{:02} {currency}", amount / 100, amount % 100));
+    let (order, code) = (escape(order_id), escape(currency));
+    let price = escape(&format!("{}.{:02} {currency}", amount / 100, amount % 100));
     let html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>Demo checkout</title>\n<link rel=\"stylesheet\" \
@@ -98,7 +98,7 @@ pub(super) async fn show(
     Ok(response)
 }
 
-/// Sends the webhook of the button, signed as a provider signs it, and goes back to the game.
+/// Sends the webhook of the pressed button, signed like a provider's, and redirects to the game.
 pub(super) async fn pay(
     State(provided): State<Provided>,
     Open(api): Open<PlayerApi>,
@@ -115,14 +115,14 @@ pub(super) async fn pay(
     let (order, now) = (field("order_id")?, api.clock.now());
     let amount: i64 = field("amount")?.parse().map_err(|_| unreadable())?;
     let message = json!({
-        "type": kind.word(),
+        "type": kind.as_str(),
         "timestamp": now.to_rfc3339(),
         "data": {
             "order_id": order, "payment_id": format!("demo-{order}"), "amount": amount, "currency": field("currency")?,
         },
     })
     .to_string();
-    // The same id for the same button: sent twice, it counts once.
+    // The same id for the same button, so that a repeated click has no effect.
     let id = format!("demo-{order}-{result}").parse().map_err(|_| unreadable())?;
     let secrets = Secrets::new([provider.secret()]).map_err(|_| Problem::new(Code::Internal))?;
     let headers = webhook::headers(&id, now, message.as_bytes(), Some(&secrets));
@@ -130,12 +130,12 @@ pub(super) async fn pay(
     Ok(Redirect::to("/"))
 }
 
-/// Finds the demo provider. Nothing is here without one.
+/// Finds the demo provider. Without one, the page is not found.
 fn demo(provided: &Provided) -> Result<DemoProvider, Problem> {
     provided.find().ok_or_else(|| Problem::new(Code::NotFound).detail("There is nothing at this address."))
 }
 
-/// Schedules a drop to try, unless there is one that players can join.
+/// Schedules the demo drop, unless there is a drop that players can join.
 pub(crate) async fn open_demo_drop(drops: Drops, clock: Clock) -> Result<(), OpenError> {
     let scheduled = schedule_demo_drop(&drops, &clock).await;
     scheduled.map_err(|source| OpenError::unusable("drops", source))
@@ -147,9 +147,9 @@ async fn schedule_demo_drop(drops: &Drops, clock: &Clock) -> Result<(), Error> {
             return Ok(());
         }
     }
-    for number in 1..MOST_NAMES {
+    for number in 1..MAX_NAMES {
         let name = if number == 1 { "Golden hat".to_owned() } else { format!("Golden hat {number}") };
-        let new = Create {
+        let new = NewDrop {
             name,
             resource: "golden-hat".to_owned(),
             terms: demo_terms(),
@@ -171,7 +171,7 @@ fn demo_terms() -> Terms {
     Terms {
         price: Price { amount: 499, currency: "EUR".to_owned() },
         per_player: 2,
-        who: Who::Anyone,
+        who: Audience::Anyone,
         lanes: Vec::new(),
         admission: AdmissionTerms {
             batch: 2,
@@ -180,10 +180,10 @@ fn demo_terms() -> Terms {
             lifetime: Duration::from_secs(600),
             arrive_within: Duration::from_secs(120),
         },
-        order: Order::FirstCome,
+        order: LineOrder::FirstCome,
         without_redis: WithoutRedis::Continue,
         when_sold_out: WhenSoldOut::Close,
         reservation: Duration::from_secs(300),
-        message: Some("Bring a friend: open a second browser and sign in as somebody else.".to_owned()),
+        message: Some("Bring a friend: open a second browser and sign in as another player.".to_owned()),
     }
 }

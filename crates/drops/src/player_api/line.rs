@@ -1,4 +1,4 @@
-//! The line: joining, the place, leaving; and the keys that verify admissions.
+//! Endpoints of the line: join, place, leave, and the keys that verify admissions.
 
 use ::service::{Open, SignedInPlayer};
 use account::AccountId;
@@ -13,39 +13,39 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::answer::PlaceAnswer;
-use super::{Ids, PlayerApi, user_of};
+use super::{PathIds, PlayerApi, user_of};
 use crate::model::DropRecord;
 use crate::problem::problem;
 use crate::token::JsonWebKeys;
-use crate::{Admission, Error, Join, Standing};
+use crate::{Admission, Error, Join, PlayerStatus};
 
-/// How long verifiers keep the keys. A new key signs as soon as a process has it, so verifiers fetch the keys again when they meet an
-/// unknown `kid`.
+/// How long verifiers may cache the keys. A new key signs as soon as a process has it, so verifiers fetch the keys again at an unknown
+/// `kid`.
 const KEYS_CACHE: &str = "public, max-age=300";
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct JoinQuery {
-    /// Which of the caller's accounts buys; the oldest, if none is named.
+    /// Which of the caller's accounts buys; the oldest by default.
     account_id: Option<Uuid>,
 }
 
 impl PlayerApi {
-    /// Reads where a player stands, with the token of an admission.
+    /// Reads a player's place, with the token of an admission.
     pub(super) async fn read_place(
         &self,
         drop: &DropRecord,
         player: &SignedInPlayer,
     ) -> Result<PlaceAnswer, Error> {
-        let standing = self.room.standing(drop.id, user_of(player)).await?;
-        Ok(self.place_of(drop, &standing))
+        let status = self.room.status(drop.id, user_of(player)).await?;
+        Ok(self.place_of(drop, &status))
     }
 
-    /// Writes a place, with the token of an admission.
-    pub(super) fn place_of(&self, drop: &DropRecord, standing: &Standing) -> PlaceAnswer {
+    /// Builds the place response, with the token of an admission.
+    pub(super) fn place_of(&self, drop: &DropRecord, status: &PlayerStatus) -> PlaceAnswer {
         let now = self.clock.now();
         let sign = |admission: &Admission| self.tokens.sign(admission, now);
-        PlaceAnswer::of(standing, drop.terms.message.as_deref(), sign)
+        PlaceAnswer::new(status, drop.terms.message.as_deref(), sign)
     }
 }
 
@@ -55,14 +55,14 @@ impl PlayerApi {
 #[utoipa::path(
     post, path = "/v1/drops/{drop_id}/join", operation_id = "join_drop", tag = "drops", params(("drop_id" = String, Path), JoinQuery),
     responses(
-        (status = 200, description = "Where the player stands", body = PlaceAnswer),
+        (status = 200, description = "The player's place", body = PlaceAnswer),
         (status = 403, description = "The drop is not open to this player (`drops:not-eligible`)"),
         (status = 404, description = "There is no such drop, or the caller has no such account"),
-        (status = 409, description = "The drop is over (`drops:not-joinable`)"),
+        (status = 409, description = "The drop has ended (`drops:not-joinable`)"),
     )
 )]
 pub(super) async fn join(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
     Query(query): Query<JoinQuery>,
@@ -70,28 +70,28 @@ pub(super) async fn join(
     let drop = api.visible(&ids).await?;
     let wanted = |account: &&Uuid| query.account_id.is_none_or(|id| id == **account);
     let account = player.accounts.iter().find(wanted).ok_or_else(|| {
-        Problem::new(Code::NotFound).detail("There is no such account among yours; /v1/accounts lists them.")
+        Problem::new(Code::NotFound).detail("You have no such account; /v1/accounts lists yours.")
     })?;
     let account = AccountId::from_uuid(*account);
-    let facts = api.facts(&drop.terms, &player, account).await.map_err(problem)?;
-    let join = Join { user: user_of(&player), account, facts };
+    let eligibility = api.eligibility(&drop.terms, &player, account).await.map_err(problem)?;
+    let join = Join { user: user_of(&player), account, eligibility };
     api.room.join(drop.id, join).await.map_err(problem)?;
     api.read_place(&drop, &player).await.map(Json).map_err(problem)
 }
 
-/// Where the player stands
+/// The player's place
 ///
-/// A position that is unknown for the moment is missing; the place is kept. The stream of the drop has it too, as it changes, with
-/// `place=true`; a client without streams asks every few seconds.
+/// A position that is unknown for the moment is missing; the place is kept. The drop's stream also sends it with `place=true`, whenever it
+/// changes; a client without streams polls every few seconds.
 #[utoipa::path(
     get, path = "/v1/drops/{drop_id}/place", operation_id = "drop_place", tag = "drops", params(("drop_id" = String, Path)),
     responses(
-        (status = 200, description = "Where the player stands", body = PlaceAnswer),
+        (status = 200, description = "The player's place", body = PlaceAnswer),
         (status = 404, description = "There is no such drop"),
     )
 )]
 pub(super) async fn place(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
 ) -> Result<Json<PlaceAnswer>, Problem> {
@@ -101,17 +101,17 @@ pub(super) async fn place(
 
 /// Leave the line, or the drop
 ///
-/// Joining again goes to the end of the line.
+/// Joining again puts the player at the end of the line.
 #[utoipa::path(
     post, path = "/v1/drops/{drop_id}/leave", operation_id = "leave_drop", tag = "drops", params(("drop_id" = String, Path)),
     responses(
-        (status = 204, description = "The player is out"),
+        (status = 204, description = "The player has left"),
         (status = 404, description = "There is no such drop"),
         (status = 409, description = "The player is neither in the line nor inside (`drops:not-in-line`)"),
     )
 )]
 pub(super) async fn leave(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
 ) -> Result<StatusCode, Problem> {
@@ -122,7 +122,7 @@ pub(super) async fn leave(
 
 /// The keys that verify admission tokens
 ///
-/// A JWKS (RFC 7517), for a game's own shop: it verifies `alg` EdDSA, `typ` admission+jwt, `aud` (the drop), `sub` (the player) and `exp`.
+/// A JWKS (RFC 7517) for a game's own shop, which must verify `alg` EdDSA, `typ` admission+jwt, `aud` (the drop), `sub` (the player) and `exp`.
 /// Fetch it again at an unknown `kid`.
 #[utoipa::path(
     get, path = "/v1/drops/jwks", operation_id = "drop_keys", tag = "drops", security(()),

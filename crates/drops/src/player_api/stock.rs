@@ -1,4 +1,4 @@
-//! The stock: by polling and by long poll.
+//! The stock endpoint: polling and long polling.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Ids, PlayerApi};
+use super::{PathIds, PlayerApi};
 use crate::error::Error;
 use crate::problem::problem;
 use crate::stock::Snapshot;
@@ -20,9 +20,9 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct StockQuery {
-    /// Waits for a newer version than this one.
+    /// Wait for a newer version than this one.
     after: Option<i64>,
-    /// For how many seconds, up to 30. Without it the answer comes at once.
+    /// How many seconds to wait, up to 30. Without it the response is immediate.
     #[param(minimum = 0, maximum = 30)]
     wait: Option<u64>,
 }
@@ -30,18 +30,18 @@ pub(crate) struct StockQuery {
 /// The counts of a drop's stock.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct StockAnswer {
-    /// Grows with every change.
+    /// Increases with every change.
     version: i64,
-    /// All units there are.
+    /// All units.
     total: i64,
     available: i64,
-    /// Held for players who have not paid yet: some of them come back.
+    /// Held for players who have not paid yet. Some of these units become available again.
     reserved: i64,
     sold: i64,
 }
 
 impl StockAnswer {
-    pub(super) const fn of(snapshot: &Snapshot) -> Self {
+    pub(super) const fn new(snapshot: &Snapshot) -> Self {
         let Snapshot { version, total, available, reserved, sold, .. } = *snapshot;
         Self { version, total, available, reserved, sold }
     }
@@ -49,7 +49,7 @@ impl StockAnswer {
 
 /// The stock
 ///
-/// With `after` and `wait` it is a long poll: the answer comes as soon as there is a newer version, and after the wait in any case.
+/// With `after` and `wait` it is a long poll: the response comes as soon as there is a newer version, or after the wait.
 #[utoipa::path(
     get, path = "/v1/drops/{drop_id}/stock", operation_id = "drop_stock", tag = "drops", params(("drop_id" = String, Path), StockQuery),
     responses(
@@ -59,14 +59,14 @@ impl StockAnswer {
     )
 )]
 pub(super) async fn stock(
-    ids: Ids,
+    ids: PathIds,
     Open(api): Open<PlayerApi>,
     Extension(connection): Extension<Connection>,
     Query(query): Query<StockQuery>,
 ) -> Result<Json<StockAnswer>, Problem> {
     let wait = Duration::from_secs(query.wait.unwrap_or(0));
     if wait > MAX_WAIT {
-        let what = format!("is 0 to {} seconds", MAX_WAIT.as_secs());
+        let what = format!("must be 0 to {} seconds", MAX_WAIT.as_secs());
         return Err(problem(Error::Invalid { field: "wait", what }));
     }
     let drop = api.visible(&ids).await?;
@@ -76,9 +76,9 @@ pub(super) async fn stock(
     {
         tokio::select! {
             _ = timeout(wait, watch.newer_than(after)) => {}
-            // The process stops: the client asks another one.
+            // The process is stopping: the client polls another one.
             () = connection.drain().requested() => {}
         }
     }
-    Ok(Json(StockAnswer::of(&watch.current())))
+    Ok(Json(StockAnswer::new(&watch.current())))
 }

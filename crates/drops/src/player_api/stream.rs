@@ -12,38 +12,38 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::PlaceAnswer;
 use super::stock::StockAnswer;
-use super::{Ids, PlayerApi};
+use super::{PathIds, PlayerApi};
 use crate::DropId;
 use crate::problem::problem;
 use crate::stock::StockWatch;
 
-/// How often the place of a player who waits is read: as often as players are admitted, unless the drop says otherwise.
-const PLACE_EVERY: Duration = Duration::from_secs(3);
+/// How often the place of a waiting player is read: once per default admission period.
+const PLACE_INTERVAL: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct StreamQuery {
-    /// Also the caller's place, now and as it changes, until the caller does not wait any more.
+    /// Also send the caller's place, now and whenever it changes, until the caller no longer waits.
     #[serde(default)]
     #[param(required = false)]
     place: bool,
 }
 
-/// One of the events of a stream.
+/// An event of the stream.
 #[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
+#[expect(dead_code, reason = "only describes events that are serialized by hand")]
 pub(crate) struct DropEvent {
-    /// Of `stock`: its version.
+    /// The version of the stock, for `stock` events.
     id: Option<String>,
     event: DropEventKind,
-    /// JSON: the counts or the place, as they are answered elsewhere; or `why` there will be no more.
+    /// JSON: the counts or the place, as in the other endpoints; or `why` the stream ends.
     #[schema(content_media_type = "application/json")]
     data: String,
 }
 
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "lowercase")]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
+#[expect(dead_code, reason = "only describes events that are serialized by hand")]
 pub(crate) enum DropEventKind {
     Stock,
     Place,
@@ -54,18 +54,18 @@ pub(crate) enum DropEventKind {
 /// Follow a drop
 ///
 /// Server-sent events: `stock` now, at every change and every few seconds, with the version as its id; with `place=true` also `place`, now
-/// and as it changes while the caller waits; `reconnect` when the process stops, `end` when nothing more will come. Every event says all of
-/// it, so a missed one is made good by the next. Open it again after joining.
+/// and whenever it changes while the caller waits; `reconnect` when the process stops; `end` when no more events follow. Every event is
+/// complete, so the next one makes up for a missed one. Open the stream again after joining.
 #[utoipa::path(
     get, path = "/v1/drops/{drop_id}/stream", operation_id = "follow_drop", tag = "drops",
     params(("drop_id" = String, Path), StreamQuery),
     responses(
-        (status = 200, description = "Events, until the end", content_type = "text/event-stream", body = DropEvent),
+        (status = 200, description = "The events", content_type = "text/event-stream", body = DropEvent),
         (status = 404, description = "There is no such drop"),
     )
 )]
 pub(super) async fn stream(
-    ids: Ids,
+    ids: PathIds,
     player: SignedInPlayer,
     Open(api): Open<PlayerApi>,
     Query(query): Query<StreamQuery>,
@@ -74,25 +74,25 @@ pub(super) async fn stream(
     let watch = api.feed.watch(drop).await.map_err(problem)?;
     let sync = api.stock_sync;
     let place = query.place.then(|| Box::new(FollowedPlace { api, drop, player, read_at: None, sent: None }));
-    let following = Following { watch, sync, sent_at: None, place };
-    let next = |mut following: Following| async {
-        let event = following.next().await?;
-        Some((event, following))
+    let stream_state = DropStream { watch, sync, sent_at: None, place };
+    let next = |mut stream_state: DropStream| async {
+        let event = stream_state.next().await?;
+        Some((event, stream_state))
     };
-    Ok(PlayerEvents::new(futures::stream::unfold(following, next)))
+    Ok(PlayerEvents::new(futures::stream::unfold(stream_state, next)))
 }
 
-/// The state of a stream. It is small: there may be many.
-struct Following {
+/// The state of a stream. It is kept small, since there may be many.
+struct DropStream {
     watch: StockWatch,
-    /// How often the stock is sent without any change.
+    /// How often the stock is sent without a change.
     sync: Duration,
     sent_at: Option<Instant>,
-    /// None once there is nothing to wait for.
+    /// None if the place was not requested or the player no longer waits.
     place: Option<Box<FollowedPlace>>,
 }
 
-/// The place of a player, until they do not wait any more.
+/// The place of a player, followed until the player no longer waits.
 struct FollowedPlace {
     api: PlayerApi,
     drop: DropId,
@@ -101,7 +101,7 @@ struct FollowedPlace {
     sent: Option<PlaceAnswer>,
 }
 
-impl Following {
+impl DropStream {
     async fn next(&mut self) -> Option<Bytes> {
         let Some(sent_at) = self.sent_at else { return Some(self.stock()) };
         loop {
@@ -124,12 +124,12 @@ impl Following {
     fn stock(&mut self) -> Bytes {
         self.sent_at = Some(Instant::now());
         let snapshot = self.watch.current();
-        event(Some(snapshot.version), "stock", &StockAnswer::of(&snapshot))
+        event(Some(snapshot.version), "stock", &StockAnswer::new(&snapshot))
     }
 
-    /// Reads the place. Returns its event if the player does not know it yet.
+    /// Reads the place. Returns an event if it has changed.
     async fn read_place(&mut self) -> Option<Bytes> {
-        // Boxed, as it is rare and large.
+        // Boxed: this future is large and rarely runs.
         let place = self.place.as_mut()?.read().boxed().await?;
         let event = event(None, "place", &place);
         if !place.is_waiting() {
@@ -141,10 +141,10 @@ impl Following {
 
 impl FollowedPlace {
     fn due_at(&self) -> Instant {
-        self.read_at.map_or_else(Instant::now, |read_at| read_at + PLACE_EVERY)
+        self.read_at.map_or_else(Instant::now, |read_at| read_at + PLACE_INTERVAL)
     }
 
-    /// Reads the place. Returns none if it has not changed, or cannot be read: the next read makes up for that.
+    /// Reads the place. Returns none if it has not changed, or on an error: the next read makes up for it.
     async fn read(&mut self) -> Option<PlaceAnswer> {
         self.read_at = Some(Instant::now());
         let drop = self.api.room.record(self.drop).await.ok()?;

@@ -1,4 +1,4 @@
-//! The webhook of the payment provider.
+//! The webhook endpoint for the payment provider.
 
 use ::service::Open;
 use axum::Json;
@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 
 use super::PlayerApi;
 use crate::error::Error;
-use crate::orders::Outcome;
+use crate::orders::PaymentOutcome;
 use crate::problem::problem;
 
-/// What became of a webhook.
+/// The result of a webhook.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct WebhookAnswer {
     outcome: WebhookOutcome,
@@ -23,48 +23,48 @@ pub(crate) struct WebhookAnswer {
 enum WebhookOutcome {
     /// The order has a new state.
     Changed,
-    /// The same or something later was known already.
+    /// The order was already in this or a later state.
     Unchanged,
     /// This webhook was received before.
     Repeated,
-    /// It is about a second payment of an order, which must be refunded or has been.
+    /// It concerns a second payment for an order, which must be or has been refunded.
     Surplus,
-    /// It is of a type that is not about orders.
+    /// Its type is not about orders.
     Ignored,
 }
 
 impl PlayerApi {
-    /// Verifies a webhook and records what it says, in one transaction with all that comes of it.
+    /// Verifies a webhook and records it in one transaction with all its effects.
     pub(super) async fn receive(&self, headers: &HeaderMap, body: &[u8]) -> Result<WebhookAnswer, Error> {
-        let payments = self.provider.payments().ok_or(Error::NoPayments)?;
-        let Some(webhook) = payments.read(headers, body, self.clock.now())? else {
+        let webhooks = self.provider.webhooks().ok_or(Error::NoWebhookKeys)?;
+        let Some(webhook) = webhooks.read(headers, body, self.clock.now())? else {
             return Ok(WebhookAnswer { outcome: WebhookOutcome::Ignored });
         };
         let outcome = match self.orders.record(&webhook).await? {
-            Outcome::Changed(_) => WebhookOutcome::Changed,
-            Outcome::Unchanged(_) => WebhookOutcome::Unchanged,
-            Outcome::Repeated(_) => WebhookOutcome::Repeated,
-            Outcome::Surplus(_) => WebhookOutcome::Surplus,
+            PaymentOutcome::Changed(_) => WebhookOutcome::Changed,
+            PaymentOutcome::Unchanged(_) => WebhookOutcome::Unchanged,
+            PaymentOutcome::Repeated(_) => WebhookOutcome::Repeated,
+            PaymentOutcome::Surplus(_) => WebhookOutcome::Surplus,
         };
         Ok(WebhookAnswer { outcome })
     }
 }
 
-/// A message of the payment provider
+/// Receive a webhook of the payment provider
 ///
-/// Signed as Standard Webhooks has it: `webhook-id`, `webhook-timestamp` and `webhook-signature`. The types are `payment.succeeded`,
+/// Signed according to Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature`. The types are `payment.succeeded`,
 /// `payment.failed` and `payment.refunded`, with `order_id`, `payment_id`, `amount` and `currency` as their data. Other types are ignored.
-/// It may be repeated and may arrive in any order; what is not answered with 200 is to be sent again.
+/// Webhooks may be repeated and may arrive in any order. The provider must send a webhook again until the response is 200.
 #[utoipa::path(
     post, path = "/v1/payments/webhook", operation_id = "payment_webhook", tag = "drops", security(()),
-    request_body(content = serde_json::Value, description = "As the provider signed it", content_type = "application/json"),
+    request_body(content = serde_json::Value, description = "The body that the provider signed", content_type = "application/json"),
     responses(
-        (status = 200, description = "It is recorded", body = WebhookAnswer),
-        (status = 400, description = "It cannot be read (`drops:unreadable-webhook`)"),
-        (status = 401, description = "The signature is not the provider's, or too old (`drops:bad-signature`)"),
+        (status = 200, description = "The webhook is recorded", body = WebhookAnswer),
+        (status = 400, description = "The body cannot be parsed (`drops:unreadable-webhook`)"),
+        (status = 401, description = "The signature is invalid or too old (`drops:bad-signature`)"),
         (status = 404, description = "There is no such order (`drops:no-such-order`)"),
         (status = 422, description = "Wrong amount or currency (`drops:wrong-amount`), another payment than the order's \
-            (`drops:other-payment`), or an id that was used for another message (`drops:webhook-reused`)"),
+            (`drops:other-payment`), or an id that was used for another webhook (`drops:webhook-reused`)"),
     )
 )]
 pub(super) async fn receive(

@@ -1,47 +1,48 @@
-//! Filling lines that players ask for and that are not there: of a new drop, or after Redis was emptied.
+//! Fills missing lines on demand: the line of a new drop, or all lines after Redis was emptied.
 
 use std::time::Duration;
 
 use runtime::batch::Batcher;
 
-use super::Rows;
+use super::RoomInner;
 use crate::DropId;
-use crate::room::Reconciled;
+use crate::room::ReconcileReport;
 
-/// How long a question waits for the line at most. The line of a new drop is filled within milliseconds. One of a million players takes seconds:
-/// the position is unknown until then.
+/// How long a caller waits for the fill at most. The line of a new drop is filled within milliseconds. A line of a million players takes
+/// seconds; positions are unknown until then.
 const WAIT: Duration = Duration::from_millis(300);
 
-/// Fills missing lines, each once however many players ask. Cheap to clone; clones share state.
+/// Fills each missing line once, however many players ask for their position. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
-pub(super) struct Filler(Batcher<DropId, ()>);
+pub(super) struct LineFiller(Batcher<DropId, ()>);
 
-impl Filler {
-    pub(super) fn new(rows: Rows) -> Self {
-        // One lane: questions that come while a line is being filled make the next batch, and find it filled.
+impl LineFiller {
+    pub(super) fn new(inner: RoomInner) -> Self {
+        // One lane: requests that arrive during a fill form the next batch and find the line filled.
         Self(Batcher::new(1, usize::MAX, move |mut drops: Vec<DropId>| {
-            let rows = rows.clone();
+            let inner = inner.clone();
             async move {
-                let questions = drops.len();
+                let requests = drops.len();
                 drops.sort_unstable();
                 drops.dedup();
                 for drop in drops {
-                    rows.fill_missing(drop).await;
+                    inner.fill_missing(drop).await;
                 }
-                vec![(); questions]
+                vec![(); requests]
             }
         }))
     }
 
-    /// Fills a line that has no epoch. Returns when it is filled, or has failed, or takes too long; then it goes on by itself.
+    /// Fills a line that has no epoch. Returns when it is filled, has failed, or takes longer than [`WAIT`]; then it continues in the
+    /// background.
     pub(super) async fn fill(&self, drop: DropId) {
         let filling = self.0.run(drop);
         let _in_time = tokio::time::timeout(WAIT, filling).await;
     }
 }
 
-impl Rows {
-    /// The reconciler tries again what fails.
+impl RoomInner {
+    /// Fills the line unless it has an epoch. If that fails, the reconciler tries again.
     async fn fill_missing(&self, drop: DropId) {
         let filling = async {
             match self.line.epoch(drop).await? {
@@ -52,7 +53,7 @@ impl Rows {
         match filling.await {
             Ok(filled) => {
                 let rebuilt = u64::from(filled.is_some());
-                self.metrics.mended(&Reconciled { rebuilt, ..Reconciled::default() });
+                self.metrics.repaired(&ReconcileReport { rebuilt, ..ReconcileReport::default() });
             }
             Err(error) => self.line_failed("fill", drop, &error),
         }

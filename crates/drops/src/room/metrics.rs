@@ -5,7 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::reconcile::Reconciled;
+use super::reconcile::ReconcileReport;
 
 /// The metrics of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
@@ -13,20 +13,20 @@ pub struct RoomMetrics {
     joined: Counter,
     admitted: Counter,
     expired: Counter,
-    mended: Family<Mended, Counter>,
+    repaired: Family<DifferenceLabel, Counter>,
     rebuilt: Counter,
-    line_failures: Family<Step, Counter>,
+    line_failures: Family<StepLabel, Counter>,
     wait_ended: Counter,
-    failures: Family<Step, Counter>,
+    failures: Family<StepLabel, Counter>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Mended {
+struct DifferenceLabel {
     kind: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Step {
+struct StepLabel {
     step: &'static str,
 }
 
@@ -36,38 +36,42 @@ impl RoomMetrics {
             joined: Counter::default(),
             admitted: Counter::default(),
             expired: Counter::default(),
-            mended: Family::default(),
+            repaired: Family::default(),
             rebuilt: Counter::default(),
             line_failures: Family::default(),
             wait_ended: Counter::default(),
             failures: Family::default(),
         };
-        registry.register("drops_joins", "Players who joined a line", this.joined.clone());
-        registry.register("drops_admissions", "Players who were admitted", this.admitted.clone());
+        registry.register("playhouse_drops_joins", "Players who joined a line", this.joined.clone());
+        registry.register("playhouse_drops_admissions", "Players who were admitted", this.admitted.clone());
         registry.register(
-            "drops_admissions_expired",
-            "Admissions whose time has ended",
+            "playhouse_drops_admissions_expired",
+            "Admissions that expired",
             this.expired.clone(),
         );
         registry.register(
-            "drops_line_mended",
-            "Differences between the line and SQL that were mended: missing, stale (no longer waiting), moved",
-            this.mended.clone(),
+            "playhouse_drops_line_mended",
+            "Differences between the line and SQL that were repaired: missing, stale (no longer waiting), moved",
+            this.repaired.clone(),
         );
-        registry.register("drops_line_rebuilds", "Lines that were filled from SQL", this.rebuilt.clone());
         registry.register(
-            "drops_line_failures",
-            "Steps on the line that failed: read, add, remove, clear, fill",
+            "playhouse_drops_line_rebuilds",
+            "Lines that were filled from SQL",
+            this.rebuilt.clone(),
+        );
+        registry.register(
+            "playhouse_drops_line_failures",
+            "Operations on the line that failed: read, add, remove, clear, fill",
             this.line_failures.clone(),
         );
         registry.register(
-            "drops_waits_ended",
+            "playhouse_drops_waits_ended",
             "Players who still waited when their drop ended",
             this.wait_ended.clone(),
         );
         registry.register(
-            "drops_step_failures",
-            "Steps of a loop that failed for a drop: cycle, end, reconcile",
+            "playhouse_drops_step_failures",
+            "Failures of a loop on one drop, by step: cycle, end, reconcile",
             this.failures.clone(),
         );
         this
@@ -82,16 +86,16 @@ impl RoomMetrics {
         self.expired.inc_by(expired as u64);
     }
 
-    pub(super) fn mended(&self, reconciled: &Reconciled) {
-        let Reconciled { missing, stale, moved, rebuilt } = *reconciled;
+    pub(super) fn repaired(&self, reconciled: &ReconcileReport) {
+        let ReconcileReport { missing, stale, moved, rebuilt } = *reconciled;
         for (kind, count) in [("missing", missing), ("stale", stale), ("moved", moved)] {
-            self.mended.get_or_create(&Mended { kind }).inc_by(count);
+            self.repaired.get_or_create(&DifferenceLabel { kind }).inc_by(count);
         }
         self.rebuilt.inc_by(rebuilt);
     }
 
     pub(super) fn line_failed(&self, step: &'static str) {
-        self.line_failures.get_or_create(&Step { step }).inc();
+        self.line_failures.get_or_create(&StepLabel { step }).inc();
     }
 
     pub(super) fn wait_ended(&self, count: usize) {
@@ -99,6 +103,6 @@ impl RoomMetrics {
     }
 
     pub(super) fn failed(&self, step: &'static str) {
-        self.failures.get_or_create(&Step { step }).inc();
+        self.failures.get_or_create(&StepLabel { step }).inc();
     }
 }

@@ -1,4 +1,4 @@
-//! Bringing the line back to what SQL says.
+//! The reconciler: compares lines in Redis with SQL and repairs them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
@@ -9,43 +9,43 @@ use base::error::Coded;
 use base::{Code, Timestamp};
 use runtime::fault;
 
-use super::{Room, Rows};
+use super::{Room, RoomInner};
 use crate::DropId;
 use crate::error::Error;
-use crate::line::{AT_ONCE, FillingLost};
-use crate::model::{Place, Spot};
+use crate::line::{CHUNK, FillLeaseLost};
+use crate::model::{LineMember, Place};
 use crate::store;
 
-/// How many rows a page of SQL has.
+/// How many rows are read from SQL per page.
 const PAGE: u32 = 5_000;
-/// How long nothing may be heard of somebody who fills a line before another one may.
+/// How long a process may go without progress before another one may take over the fill.
 const LEASE: Duration = Duration::from_secs(10);
-/// How far back a process looks, at its first cycle of a drop, for players that other processes have admitted and left in the line. The reconciler finds
-/// those from before.
+/// How far back a process looks, at its first cycle of a drop, for players that other processes have admitted but left in the line. The
+/// reconciler finds older ones.
 const FIRST_SWEEP_MS: i64 = 60_000;
 
-/// What was found to be different in the line, and mended.
+/// The differences that a reconciliation found and repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reconciled {
+pub struct ReconcileReport {
     /// Players who wait and were not in the line.
     pub missing: u64,
     /// Players in the line who do not wait.
     pub stale: u64,
-    /// Players who had another place in the line.
+    /// Players who had a wrong place in the line.
     pub moved: u64,
     /// Lines that were filled from SQL.
     pub rebuilt: u64,
 }
 
 impl Room {
-    /// Compares the lines of all drops with SQL and mends them. A line without an epoch is rebuilt, and that of a drop that is over is
-    /// removed. Any number of processes may do this at once.
+    /// Compares the lines of all drops with SQL and repairs them. Rebuilds lines without an epoch and removes those of drops that have
+    /// ended. Any number of processes may do this at once.
     ///
-    /// A drop that fails does not hold up the others. Its error is logged and counted, and the first one is returned at the end.
-    pub async fn reconcile(&self) -> Result<Reconciled, Error> {
-        let db = &self.rows.drops.db;
-        let (mut all, mut failed) = (Reconciled::default(), None);
-        for drop in store::with_lines(db).await? {
+    /// A failing drop does not delay the others. Its error is logged and counted. The first error is returned at the end.
+    pub async fn reconcile(&self) -> Result<ReconcileReport, Error> {
+        let db = &self.inner.drops.db;
+        let (mut all, mut failed) = (ReconcileReport::default(), None);
+        for drop in store::drops_with_lines(db).await? {
             match self.reconcile_drop(drop).await {
                 Ok(one) => {
                     all.missing += one.missing;
@@ -53,53 +53,56 @@ impl Room {
                     all.moved += one.moved;
                     all.rebuilt += one.rebuilt;
                 }
-                // A store is away: it is for the other drops, too.
+                // A store is unreachable: the other drops would fail, too.
                 Err(error) if error.code() == Code::Unavailable => return Err(error),
                 Err(error) => {
-                    self.rows.failed("reconcile", drop, &error);
+                    self.inner.failed("reconcile", drop, &error);
                     failed.get_or_insert(error);
                 }
             }
         }
-        self.rows.remove_lines().await?;
-        store::forget(db).await?;
+        self.inner.remove_lines().await?;
+        store::prune_erased(db).await?;
         failed.map_or(Ok(all), Err)
     }
 
-    /// Compares the line of one drop with SQL and mends it, or rebuilds it if it has no epoch.
-    pub async fn reconcile_drop(&self, drop: DropId) -> Result<Reconciled, Error> {
-        let reconciled = if self.rows.line.epoch(drop).await?.is_none() {
-            let rebuilt = self.rows.rebuild(drop).await?.is_some();
-            Reconciled { rebuilt: rebuilt.into(), ..Reconciled::default() }
+    /// Compares the line of one drop with SQL and repairs it, or rebuilds it if it has no epoch.
+    pub async fn reconcile_drop(&self, drop: DropId) -> Result<ReconcileReport, Error> {
+        let report = if self.inner.line.epoch(drop).await?.is_none() {
+            let rebuilt = self.inner.rebuild(drop).await?.is_some();
+            ReconcileReport { rebuilt: rebuilt.into(), ..ReconcileReport::default() }
         } else {
-            self.rows.compare(drop).await?
+            self.inner.compare(drop).await?
         };
-        self.rows.metrics.mended(&reconciled);
-        Ok(reconciled)
+        self.inner.metrics.repaired(&report);
+        Ok(report)
     }
 
-    /// Fills the line of a drop from SQL, in order. Returns how many wait, or none while another process fills it. A drop that is over has no
-    /// line.
+    /// Fills the line of a drop from SQL, in order. Returns how many players wait, or none while another process fills the line. The line
+    /// of a drop that has ended is removed instead.
     pub async fn rebuild(&self, drop: DropId) -> Result<Option<u64>, Error> {
-        if self.rows.drops.get(drop).await?.state.is_final() {
-            self.rows.line.clear(drop).await?;
+        if self.inner.drops.get(drop).await?.state.is_final() {
+            self.inner.line.clear(drop).await?;
             return Ok(Some(0));
         }
-        let filled = self.rows.rebuild(drop).await?;
-        self.rows.metrics.mended(&Reconciled { rebuilt: filled.is_some().into(), ..Reconciled::default() });
+        let filled = self.inner.rebuild(drop).await?;
+        self.inner
+            .metrics
+            .repaired(&ReconcileReport { rebuilt: filled.is_some().into(), ..ReconcileReport::default() });
         Ok(filled)
     }
 }
 
-impl Rows {
+impl RoomInner {
     pub(super) async fn rebuild(&self, drop: DropId) -> Result<Option<u64>, Error> {
-        let Some(filling) = self.line.begin_filling(drop, LEASE).await? else { return Ok(None) };
+        let Some(fill_token) = self.line.begin_filling(drop, LEASE).await? else { return Ok(None) };
         fault::point("drops.rebuild.begun");
-        // Joins and leaves go on meanwhile. A join that is committed after its page was read adds itself after the line was emptied.
+        // Joins and leaves continue meanwhile. A join that commits after its page was read is copied to the line by its own process, which
+        // happens after the line was emptied.
         let (mut after, mut filled) = (None, 0);
         loop {
             let page = self.page(drop, after).await?;
-            if let Err(FillingLost) = self.line.fill(drop, filling, &page, LEASE).await? {
+            if let Err(FillLeaseLost) = self.line.fill(drop, fill_token, &page, LEASE).await? {
                 return Ok(None);
             }
             fault::point("drops.rebuild.filled");
@@ -109,63 +112,63 @@ impl Rows {
                 break;
             }
         }
-        Ok(self.line.finish_filling(drop, filling).await?.ok().map(|_| filled))
+        Ok(self.line.finish_filling(drop, fill_token).await?.ok().map(|_| filled))
     }
 
-    /// Compares page by page: the rows of a page with the part of the line up to its last row.
-    async fn compare(&self, drop: DropId) -> Result<Reconciled, Error> {
-        let mut reconciled = Reconciled::default();
-        let mut after: Option<Spot> = None;
+    /// Compares page by page: the rows of a page with the section of the line up to the page's last row.
+    async fn compare(&self, drop: DropId) -> Result<ReconcileReport, Error> {
+        let mut report = ReconcileReport::default();
+        let mut after: Option<LineMember> = None;
         loop {
             let page = self.page(drop, after).await?;
             let end = page.last().copied().filter(|_| page.len() == PAGE as usize);
-            let in_line = self.in_line(drop, after, end).await?;
-            let (rows, copy): (HashSet<Spot>, HashSet<Spot>) =
-                (page.into_iter().collect(), in_line.into_iter().collect());
-            self.mend(drop, rows.symmetric_difference(&copy).copied(), &copy, &mut reconciled).await?;
+            let line_section = self.line_section(drop, after, end).await?;
+            let (rows, copy): (HashSet<LineMember>, HashSet<LineMember>) =
+                (page.into_iter().collect(), line_section.into_iter().collect());
+            self.repair(drop, rows.symmetric_difference(&copy).copied(), &copy, &mut report).await?;
             if end.is_none() {
-                return Ok(reconciled);
+                return Ok(report);
             }
             after = end;
         }
     }
 
-    async fn page(&self, drop: DropId, after: Option<Spot>) -> Result<Vec<Spot>, Error> {
+    async fn page(&self, drop: DropId, after: Option<LineMember>) -> Result<Vec<LineMember>, Error> {
         let db = &self.drops.db;
         let reading =
             async { store::waiting_after(db, &mut db.connection().await?, drop, after, PAGE).await };
         Ok(db.bounded(reading).await?)
     }
 
-    /// Reads everybody in the line behind one spot and up to another.
-    async fn in_line(
+    /// Reads the part of the line behind `after` and up to `end`.
+    async fn line_section(
         &self,
         drop: DropId,
-        after: Option<Spot>,
-        end: Option<Spot>,
-    ) -> Result<Vec<Spot>, Error> {
-        let (mut found, mut after) = (Vec::new(), after);
+        after: Option<LineMember>,
+        end: Option<LineMember>,
+    ) -> Result<Vec<LineMember>, Error> {
+        let (mut section, mut after) = (Vec::new(), after);
         loop {
-            let next = self.line.after(drop, after, AT_ONCE).await?;
-            let is_last = next.len() < AT_ONCE;
-            let within = next.iter().copied().filter(|spot| end.is_none_or(|end| *spot <= end));
-            found.extend(within);
+            let next = self.line.after(drop, after, CHUNK).await?;
+            let is_last = next.len() < CHUNK;
+            let within = next.iter().copied().filter(|member| end.is_none_or(|end| *member <= end));
+            section.extend(within);
             after = next.last().copied();
             if is_last || after > end && end.is_some() {
-                return Ok(found);
+                return Ok(section);
             }
         }
     }
 
-    /// Reads the rows of players again where line and rows differ, since one of the two may just have changed. Then mends the line.
-    async fn mend(
+    /// Repairs the line where it differs from the rows. Reads the rows of these players again first, since either may have just changed.
+    async fn repair(
         &self,
         drop: DropId,
-        different: impl Iterator<Item = Spot>,
-        copy: &HashSet<Spot>,
-        reconciled: &mut Reconciled,
+        different: impl Iterator<Item = LineMember>,
+        copy: &HashSet<LineMember>,
+        report: &mut ReconcileReport,
     ) -> Result<(), Error> {
-        let mut users: Vec<UserId> = different.map(|spot| spot.user).collect();
+        let mut users: Vec<UserId> = different.map(|member| member.user).collect();
         if users.is_empty() {
             return Ok(());
         }
@@ -174,22 +177,22 @@ impl Rows {
         let db = &self.drops.db;
         let reading = async { store::waiting_among(db, &mut db.connection().await?, drop, &users).await };
         let waiting: HashMap<UserId, Place> =
-            db.bounded(reading).await?.into_iter().map(|spot| (spot.user, spot.place)).collect();
-        let copied: HashMap<UserId, Place> = copy.iter().map(|spot| (spot.user, spot.place)).collect();
+            db.bounded(reading).await?.into_iter().map(|member| (member.user, member.place)).collect();
+        let copied: HashMap<UserId, Place> = copy.iter().map(|member| (member.user, member.place)).collect();
         let (mut add, mut remove) = (Vec::new(), Vec::new());
         for user in users {
             match (waiting.get(&user), copied.get(&user)) {
                 (Some(place), Some(copied)) if place == copied => {}
                 (Some(place), copied) => {
-                    add.push(Spot { place: *place, user });
-                    *(if copied.is_some() { &mut reconciled.moved } else { &mut reconciled.missing }) += 1;
+                    add.push(LineMember { place: *place, user });
+                    *(if copied.is_some() { &mut report.moved } else { &mut report.missing }) += 1;
                 }
-                (None, Some(copied)) => remove.push(Spot { place: *copied, user }),
+                (None, Some(copied)) => remove.push(LineMember { place: *copied, user }),
                 (None, None) => {}
             }
         }
         if !remove.is_empty() {
-            reconciled.stale += self.line.remove(drop, &remove).await?;
+            report.stale += self.line.remove(drop, &remove).await?;
         }
         if !add.is_empty() {
             self.line.add(drop, &add).await?;
@@ -197,39 +200,40 @@ impl Rows {
         Ok(())
     }
 
-    /// Removes the players from the line that a cycle at this time has admitted, and those that other processes have admitted since this process
-    /// last removed any. A process that died between its commit and the line has left them there.
-    pub(super) async fn remove_admitted(&self, drop: DropId, admitted: &[Spot], at: Timestamp) {
+    /// Removes from the line the players that a cycle at `at` admitted, and those that other processes have admitted since the last call. A
+    /// process that dies between its commit and the line leaves such players behind.
+    pub(super) async fn remove_admitted(&self, drop: DropId, admitted: &[LineMember], at: Timestamp) {
         let removing = async {
             self.line.remove(drop, admitted).await?;
-            let since = self.swept().get(&drop).copied();
+            let since = self.swept_until().get(&drop).copied();
             let since = since.unwrap_or_else(|| Timestamp::from_millis(at.as_millis() - FIRST_SWEEP_MS));
             let db = &self.drops.db;
             let reading = async { store::entered_since(db, &mut db.connection().await?, drop, since).await };
-            let ours: HashSet<&Spot> = admitted.iter().collect();
-            let others: Vec<Spot> =
-                db.bounded(reading).await?.into_iter().filter(|spot| !ours.contains(spot)).collect();
+            let ours: HashSet<&LineMember> = admitted.iter().collect();
+            let others: Vec<LineMember> =
+                db.bounded(reading).await?.into_iter().filter(|member| !ours.contains(member)).collect();
             let stale = self.line.remove(drop, &others).await?;
-            self.metrics.mended(&Reconciled { stale, ..Reconciled::default() });
-            self.swept().insert(drop, at);
+            self.metrics.repaired(&ReconcileReport { stale, ..ReconcileReport::default() });
+            self.swept_until().insert(drop, at);
             Ok::<_, Error>(())
         };
         if let Err(error) = removing.await {
-            // The next cycle begins where this one began, so nobody is forgotten.
+            // `swept_until` is unchanged, so the next cycle covers the same players again.
             self.line_failed("remove", drop, &error);
         }
     }
 
-    fn swept(&self) -> MutexGuard<'_, HashMap<DropId, Timestamp>> {
-        self.swept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn swept_until(&self) -> MutexGuard<'_, HashMap<DropId, Timestamp>> {
+        self.swept_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the lines of drops that are over. One that ended a minute ago is noted as removed: nothing is added to it any more.
+    /// Removes the lines of drops that have ended. A line is marked as removed once its drop ended a minute ago: nothing is added to it any
+    /// more.
     async fn remove_lines(&self) -> Result<(), Error> {
         let db = &self.drops.db;
-        for (drop, is_old) in store::with_removable_lines(db).await? {
+        for (drop, is_old) in store::ended_with_lines(db).await? {
             self.line.clear(drop).await?;
-            self.swept().remove(&drop);
+            self.swept_until().remove(&drop);
             if is_old {
                 store::mark_line_removed(db, drop).await?;
             }

@@ -1,8 +1,8 @@
-//! The audit of a stock: every unit is accounted for.
+//! The audit of a stock: checks that every unit is accounted for.
 
 use super::model::{Deltas, Levels};
 
-/// What an audit has found.
+/// The result of an audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
     pub levels: Levels,
@@ -24,20 +24,20 @@ pub struct Difference {
     pub found: i64,
 }
 
-/// What the tables add up to, all of one state of the database.
+/// The sums of the tables, read from one consistent state of the database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sums {
     pub(crate) levels: Levels,
     pub(crate) ledger: Deltas,
-    /// How many transactions the ledger knows.
+    /// How many transactions wrote to the ledger.
     pub(crate) ledger_versions: i64,
     /// Units of held reservations.
     pub(crate) held: i64,
-    /// Units that reservations say are owned.
+    /// Units that are owned according to the reservations.
     pub(crate) confirmed: i64,
     /// Units of paid orders.
     pub(crate) paid: i64,
-    /// Orders whose reservation says otherwise.
+    /// Orders that contradict their reservation.
     pub(crate) disagreeing: i64,
 }
 

@@ -1,27 +1,27 @@
-//! The stocks that somebody watches in this process.
+//! The stocks that players watch in this process.
 //!
 //! # Invariants
-//! - **A watched drop costs one subscription, one task and one channel per process**, however many watchers it has. Each change is one
-//!   message to the process, and the watchers share it.
-//! - **Watchers see versions that only grow**, and at most one update per `min_interval`: of those in between they see the last.
-//! - **What a message does not say, SQL does**: the stock is read at the first watch, after a gap, and every `sync_interval`.
+//! - **A watched drop costs one subscription, one task and one channel per process**, however many watchers it has. A process receives each
+//!   change once, and its watchers share it.
+//! - **Watchers see increasing versions only**, and at most one update per `min_interval`: intermediate versions are skipped.
+//! - **SQL makes up for missed messages**: the stock is read at the first watch, after a gap, and every `sync_interval`.
 //!
 //! # Failure modes
-//! While Redis is away, watchers see what each full sync reads. While SQL is away, they see the last version that was known.
+//! While Redis is unreachable, watchers see what each full sync reads. While SQL is unreachable, they see the last known version.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use live::{Live, Received};
+use live::{Live, SubscriptionEvent};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Stock;
 use super::metrics::StockMetrics;
 use super::publish::LiveOptions;
-use super::snapshot::{Changed, Snapshot};
+use super::snapshot::{Snapshot, StockUpdate};
 use crate::DropId;
 use crate::error::Error;
 
@@ -35,28 +35,28 @@ struct Inner {
     options: LiveOptions,
     metrics: StockMetrics,
     /// The drops that have a task.
-    watched: Mutex<HashMap<DropId, Arc<watch::Sender<Known>>>>,
+    watched: Mutex<HashMap<DropId, Arc<watch::Sender<FeedState>>>>,
 }
 
-/// What is known of a watched stock.
+/// The state of a watched stock.
 #[derive(Clone, Debug)]
-enum Known {
-    /// The first read is under way.
-    Nothing,
+enum FeedState {
+    /// The first read is in progress.
+    Loading,
     Snapshot(Snapshot),
-    /// The first read failed. There is no later one.
+    /// The first read failed. The watch ends with this.
     Failed(Arc<Error>),
 }
 
 /// One watcher of a stock.
 #[derive(Debug)]
 pub struct StockWatch {
-    known: watch::Receiver<Known>,
+    state: watch::Receiver<FeedState>,
     seen: Snapshot,
 }
 
 impl StockFeed {
-    /// Clones of one feed share their subscriptions, so a process has one.
+    /// Creates a feed. A process needs only one, since clones share their subscriptions.
     pub fn new(live: Live, stock: Stock, options: LiveOptions, metrics: StockMetrics) -> Self {
         Self(Arc::new(Inner { live, stock, options, metrics, watched: Mutex::default() }))
     }
@@ -65,25 +65,25 @@ impl StockFeed {
     ///
     /// Fails with [`Error::NoSuchDrop`], or if SQL cannot be read.
     pub async fn watch(&self, drop: DropId) -> Result<StockWatch, Error> {
-        let mut known = self.open(drop);
-        let started = known.wait_for(|known| !matches!(known, Known::Nothing)).await;
-        let first = started.map_err(|_| Error::NoAnswer)?.clone();
+        let mut state = self.open(drop);
+        let started = state.wait_for(|state| !matches!(state, FeedState::Loading)).await;
+        let first = started.map_err(|_| Error::NoBatchResult)?.clone();
         match first {
-            Known::Snapshot(seen) => Ok(StockWatch { known, seen }),
-            Known::Failed(error) => match *error {
+            FeedState::Snapshot(seen) => Ok(StockWatch { state, seen }),
+            FeedState::Failed(error) => match *error {
                 Error::NoSuchDrop(drop) => Err(Error::NoSuchDrop(drop)),
                 _ => Err(Error::Batch(error)),
             },
-            Known::Nothing => Err(Error::NoAnswer),
+            FeedState::Loading => Err(Error::NoBatchResult),
         }
     }
 
-    /// Returns a receiver of a drop's channel. Starts the drop's task if there is none.
-    fn open(&self, drop: DropId) -> watch::Receiver<Known> {
+    /// Subscribes to a drop's channel. Starts the drop's task if there is none.
+    fn open(&self, drop: DropId) -> watch::Receiver<FeedState> {
         match self.watched().entry(drop) {
             Entry::Occupied(watched) => watched.get().subscribe(),
             Entry::Vacant(vacant) => {
-                let (sender, receiver) = watch::channel(Known::Nothing);
+                let (sender, receiver) = watch::channel(FeedState::Loading);
                 let sender = vacant.insert(Arc::new(sender)).clone();
                 tokio::spawn(self.clone().follow(drop, sender));
                 receiver
@@ -91,34 +91,34 @@ impl StockFeed {
         }
     }
 
-    /// Follows the stock of a drop until nobody watches it.
-    async fn follow(self, drop: DropId, sender: Arc<watch::Sender<Known>>) {
+    /// Follows the stock of a drop until it has no watchers.
+    async fn follow(self, drop: DropId, sender: Arc<watch::Sender<FeedState>>) {
         let Inner { live, options, metrics, .. } = &*self.0;
-        let mut subscription = live.subscribe::<Changed>(drop).await;
-        // After the subscription: what was published before is in SQL, and what comes later is received.
+        let mut subscription = live.subscribe::<StockUpdate>(drop).await;
+        // Read after subscribing: earlier changes are in SQL, later ones are received.
         let mut newest = match self.read(drop).await {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 self.watched().remove(&drop);
-                sender.send_replace(Known::Failed(Arc::new(error)));
+                sender.send_replace(FeedState::Failed(Arc::new(error)));
                 return;
             }
         };
-        sender.send_replace(Known::Snapshot(newest));
+        sender.send_replace(FeedState::Snapshot(newest));
         let (mut shown, mut shown_at, mut read_at) = (newest.version, Instant::now(), Instant::now());
         let mut sync_at = read_at + options.sync_interval;
         loop {
             tokio::select! {
                 received = subscription.next() => match received {
-                    Received::Message(Changed(snapshot)) => {
+                    SubscriptionEvent::Message(StockUpdate(snapshot)) => {
                         metrics.received();
                         newest = newest.or_newer(snapshot);
                     }
-                    Received::Gap => sync_at = sync_at.min(read_at + options.min_interval),
+                    SubscriptionEvent::Gap => sync_at = sync_at.min(read_at + options.min_interval),
                 },
                 () = sleep_until(shown_at + options.min_interval), if newest.version > shown => {
                     (shown, shown_at) = (newest.version, Instant::now());
-                    sender.send_replace(Known::Snapshot(newest));
+                    sender.send_replace(FeedState::Snapshot(newest));
                 }
                 () = sleep_until(sync_at) => {
                     if self.close_unless_watched(drop, &sender) {
@@ -130,7 +130,7 @@ impl StockFeed {
                         Ok(snapshot) => newest = newest.or_newer(snapshot),
                         Err(error) => tracing::warn!(
                             outage = "sql", %drop, cause = base::error::chain(&error),
-                            "a watched stock cannot be read; its watchers see the last known version"
+                            "cannot read a watched stock; its watchers see the last known version"
                         ),
                     }
                 }
@@ -143,8 +143,8 @@ impl StockFeed {
         self.0.stock.snapshot(drop).await
     }
 
-    /// Ends the watching of a drop that has no watcher. A watcher that comes later starts it anew.
-    fn close_unless_watched(&self, drop: DropId, sender: &watch::Sender<Known>) -> bool {
+    /// Ends the task of a drop without watchers. Returns whether it ended. A later watcher starts a new one.
+    fn close_unless_watched(&self, drop: DropId, sender: &watch::Sender<FeedState>) -> bool {
         let mut watched = self.watched();
         let is_unwatched = sender.receiver_count() == 0;
         if is_unwatched {
@@ -153,7 +153,7 @@ impl StockFeed {
         is_unwatched
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<DropId, Arc<watch::Sender<Known>>>> {
+    fn watched(&self) -> MutexGuard<'_, HashMap<DropId, Arc<watch::Sender<FeedState>>>> {
         self.0.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -161,28 +161,27 @@ impl StockFeed {
 impl StockWatch {
     /// Returns the newest known snapshot without waiting.
     pub fn current(&mut self) -> Snapshot {
-        let known = self.known.borrow_and_update().clone();
-        self.see(&known);
+        let state = self.state.borrow_and_update().clone();
+        self.see(&state);
         self.seen
     }
 
-    /// Waits for a newer snapshot than the last one that this watcher returned. Cancel safe. Returns none when the process ends.
+    /// Waits for a newer snapshot than the last one that this watcher returned. Returns none when the process stops. Cancel safe.
     pub async fn changed(&mut self) -> Option<Snapshot> {
         self.newer_than(self.seen.version).await
     }
 
-    /// Waits for a snapshot with a larger version than `version`: at once if it is known already. Cancel safe. Returns none when the
-    /// process ends.
+    /// Waits for a snapshot newer than `version`. Returns immediately if there is one. Returns none when the process stops. Cancel safe.
     pub async fn newer_than(&mut self, version: i64) -> Option<Snapshot> {
         let is_newer =
-            |known: &Known| matches!(known, Known::Snapshot(snapshot) if snapshot.version > version);
-        let known = self.known.wait_for(is_newer).await.ok()?.clone();
-        self.see(&known);
+            |state: &FeedState| matches!(state, FeedState::Snapshot(snapshot) if snapshot.version > version);
+        let state = self.state.wait_for(is_newer).await.ok()?.clone();
+        self.see(&state);
         Some(self.seen)
     }
 
-    fn see(&mut self, known: &Known) {
-        if let Known::Snapshot(snapshot) = known {
+    fn see(&mut self, state: &FeedState) {
+        if let FeedState::Snapshot(snapshot) = state {
             self.seen = *snapshot;
         }
     }

@@ -8,14 +8,14 @@ use prometheus_client::registry::Registry;
 /// The metrics of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct StockMetrics {
-    attempts: Family<Attempt, Counter>,
+    attempts: Family<AttemptLabel, Counter>,
     failures: Counter,
     received: Counter,
     reads: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Attempt {
+struct AttemptLabel {
     outcome: &'static str,
 }
 
@@ -33,17 +33,17 @@ impl StockMetrics {
             this.failures.clone(),
         );
         registry.register(
-            "drops_stock_publish_attempts",
+            "playhouse_drops_stock_publish_attempts",
             "Attempts to publish a stock change, by outcome: published, failed",
             this.attempts.clone(),
         );
         registry.register(
-            "drops_stock_feed_messages",
+            "playhouse_drops_stock_feed_messages",
             "Stock changes that this process received for its watchers",
             this.received.clone(),
         );
         registry.register(
-            "drops_stock_feed_reads",
+            "playhouse_drops_stock_feed_reads",
             "Stocks that this process read from SQL for its watchers: at the first watch, after a gap and at each full sync",
             this.reads.clone(),
         );
@@ -51,11 +51,11 @@ impl StockMetrics {
     }
 
     pub(super) fn published(&self) {
-        self.attempts.get_or_create(&Attempt { outcome: "published" }).inc();
+        self.attempts.get_or_create(&AttemptLabel { outcome: "published" }).inc();
     }
 
     pub(super) fn attempt_failed(&self) {
-        self.attempts.get_or_create(&Attempt { outcome: "failed" }).inc();
+        self.attempts.get_or_create(&AttemptLabel { outcome: "failed" }).inc();
     }
 
     pub(super) fn publish_failed(&self) {

@@ -1,4 +1,4 @@
-//! The counts of a stock and the movements between them. Nothing here knows a store.
+//! The counts of a stock and the movements between them. Pure rules, without a store.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AdmissionId, DropId, ReservationId};
 
-/// The largest stock of a drop. Sums of counts do not overflow.
+/// The largest stock of a drop, small enough that sums of counts cannot overflow.
 pub const MAX_UNITS: i64 = 1_000_000_000_000;
 
 /// The counts of a stock: `initial + adjusted = available + reserved + sold`, and only `adjusted` may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Levels {
     pub initial: i64,
-    /// What operators have added and taken away since.
+    /// The net of all adjustments by operators.
     pub adjusted: i64,
     pub available: i64,
     pub reserved: i64,
     pub sold: i64,
-    /// Counts up with every transaction that changes the stock. Of two, the larger one is newer.
+    /// Incremented by every transaction that changes the stock. The larger of two versions is newer.
     pub version: i64,
 }
 
 /// Why the counts of a stock changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LedgerKind {
     Created,
     Adjusted,
     Reserved,
     Released,
     Expired,
     Sold,
-    /// Sold after the reservation had ended.
+    /// Sold after the reservation had expired or was released.
     SoldLate,
     Refunded,
 }
@@ -47,7 +47,7 @@ pub(crate) enum Movement {
     Reserve(i64),
     /// From reserved to available, by the player or because the payment failed.
     Release(i64),
-    /// From reserved to available, because the time has ended.
+    /// From reserved to available, because the reservation expired.
     Expire(i64),
     /// From reserved to sold; the rest of the reservation becomes available.
     Sell {
@@ -60,7 +60,7 @@ pub(crate) enum Movement {
     Refund(i64),
 }
 
-/// By how much each count changes.
+/// The change of each count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deltas {
     pub adjusted: i64,
@@ -70,16 +70,16 @@ pub struct Deltas {
 }
 
 impl Movement {
-    pub(crate) const fn kind(self) -> Kind {
+    pub(crate) const fn kind(self) -> LedgerKind {
         match self {
-            Self::Create(_) => Kind::Created,
-            Self::Adjust(_) => Kind::Adjusted,
-            Self::Reserve(_) => Kind::Reserved,
-            Self::Release(_) => Kind::Released,
-            Self::Expire(_) => Kind::Expired,
-            Self::Sell { .. } => Kind::Sold,
-            Self::SellLate(_) => Kind::SoldLate,
-            Self::Refund(_) => Kind::Refunded,
+            Self::Create(_) => LedgerKind::Created,
+            Self::Adjust(_) => LedgerKind::Adjusted,
+            Self::Reserve(_) => LedgerKind::Reserved,
+            Self::Release(_) => LedgerKind::Released,
+            Self::Expire(_) => LedgerKind::Expired,
+            Self::Sell { .. } => LedgerKind::Sold,
+            Self::SellLate(_) => LedgerKind::SoldLate,
+            Self::Refund(_) => LedgerKind::Refunded,
         }
     }
 
@@ -98,7 +98,7 @@ impl Movement {
 }
 
 impl Levels {
-    /// Returns the counts after a movement. None if one of them would be negative. The version stays: it counts transactions.
+    /// Returns the counts after a movement, or none if one of them would be negative. The version stays, since it counts transactions.
     pub(crate) fn after(self, movement: Movement) -> Option<Self> {
         let by = movement.deltas();
         let initial = match movement {
@@ -116,21 +116,21 @@ impl Levels {
         (next.available >= 0 && next.reserved >= 0 && next.sold >= 0).then_some(next)
     }
 
-    /// Returns how many units there are in all.
+    /// Returns the total number of units.
     pub const fn total(&self) -> i64 {
         self.initial + self.adjusted
     }
 }
 
-/// What lets a player reserve: the admission that a verified token names. The row of the entry is asked again.
+/// The admission that a verified token names. It lets a player reserve; the reserve checks the row of the entry again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admitted {
+pub struct VerifiedAdmission {
     pub drop: DropId,
     pub user: UserId,
     pub admission: AdmissionId,
 }
 
-/// Where a reservation stands. HELD ends once, in one of the others.
+/// The state of a reservation. HELD ends once, in one of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationState {
     Held,
@@ -140,7 +140,7 @@ pub enum ReservationState {
 }
 
 impl ReservationState {
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Held => "HELD",
             Self::Confirmed => "CONFIRMED",
@@ -150,7 +150,7 @@ impl ReservationState {
     }
 }
 
-/// Units that are held for a player.
+/// Units held for a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
     pub id: ReservationId,
@@ -159,13 +159,13 @@ pub struct Reservation {
     pub account: AccountId,
     pub state: ReservationState,
     pub quantity: i64,
-    /// How many of them the player owns: none until they are paid for, and none after a refund.
+    /// How many of the units the player owns: 0 until they are paid for, and 0 after a refund.
     pub confirmed: i64,
     pub reserved_at: Timestamp,
     pub expires_at: Timestamp,
 }
 
-/// The position of an entry in the ledger of a stock. One transaction may have written several entries.
+/// The position of an entry in the ledger of a stock. One transaction may write several entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LedgerPosition {
     pub version: i64,
@@ -175,14 +175,14 @@ pub struct LedgerPosition {
 /// An entry of the stock's ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// The version of the stock after the transaction that wrote it.
+    /// The version of the stock after the transaction that wrote the entry.
     pub version: i64,
-    /// The number of the entry within its transaction.
+    /// The index of the entry within its transaction.
     pub entry: i32,
-    pub kind: Kind,
+    pub kind: LedgerKind,
     pub by: Deltas,
     pub reservation: Option<ReservationId>,
-    /// Of an adjustment.
+    /// Who created or adjusted the stock.
     pub actor: Option<String>,
     pub reason: Option<String>,
     pub recorded_at: Timestamp,
@@ -194,20 +194,20 @@ impl LedgerEntry {
     }
 }
 
-/// What a drop sells and under which rules, as far as stock and orders need it.
+/// What a drop sells, and the terms that stock and orders need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sale {
     pub(crate) is_open: bool,
     /// The resource that the buyer's account is granted.
     pub(crate) resource: String,
-    /// Of one unit, in the smallest unit of the currency.
+    /// The price of one unit, in the smallest unit of the currency.
     pub(crate) price: i64,
     pub(crate) currency: String,
-    /// How many units one player may have or hold.
+    /// How many units one player may own or hold.
     pub(crate) limit: i64,
     /// How long a reservation lasts.
     pub(crate) hold: Duration,
-    /// How long an admission lasts after the player has arrived, counted from when they entered.
+    /// How long a used admission lasts, counted from when it was given.
     pub(crate) lifetime: Duration,
 }
 
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_movement_keeps_the_balance() {
+    fn every_movement_keeps_the_total() {
         let start = Levels { initial: 10, adjusted: 2, available: 4, reserved: 5, sold: 3, version: 7 };
         for movement in [
             Movement::Create(3),

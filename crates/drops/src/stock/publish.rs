@@ -1,12 +1,12 @@
-//! Publishing stock changes to watchers in all processes.
+//! Publishes stock changes to watchers in all processes.
 //!
 //! # Invariants
-//! - **A purchase does not wait for a message and does not fail with it.** Messages are sent by a task of their own after the commit.
-//! - **Per drop one message is in flight and one waits**, the newest. A drop sends at most one message per `min_interval`.
+//! - **A purchase neither waits for a message nor fails with it.** A separate task sends messages after the commit.
+//! - **Per drop, one message is in flight and one is queued**, the newest. A drop sends at most one message per `min_interval`.
 //!
 //! # Failure modes
-//! A message that cannot be written or sent is given up after three attempts, with a metric and a WARN. A process that dies loses the
-//! message that waits. Watchers see the change at their next full sync.
+//! A message that cannot be serialized or sent is dropped after three attempts, with a metric and a WARN. A process that dies loses its
+//! queued messages. Watchers see the change at their next full sync.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,12 +24,12 @@ use crate::DropId;
 
 const ATTEMPTS: u32 = 3;
 
-/// How live stock is paced.
+/// How often live stock is published and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveOptions {
-    /// The least time between two messages of a drop from one process, and between two updates of its watchers in one process.
+    /// The minimum time between two messages about a drop from one process, and between two updates of its watchers in one process.
     pub min_interval: Duration,
-    /// How often a watched stock is read from SQL, whatever was received.
+    /// How often a watched stock is read from SQL, whatever messages were received.
     pub sync_interval: Duration,
     /// How long to wait after a failed attempt to publish.
     pub retry: Backoff,
@@ -53,14 +53,14 @@ struct Inner {
     live: Live,
     options: LiveOptions,
     metrics: StockMetrics,
-    /// The drops that have a task, each with the change that is to be sent next.
-    waiting: Mutex<HashMap<DropId, Option<Snapshot>>>,
+    /// The drops that have a task, each with the change to send next.
+    queued: Mutex<HashMap<DropId, Option<Snapshot>>>,
 }
 
-/// Why an attempt failed.
+/// Why an attempt to publish failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("the message cannot be written")]
+    #[error("the message cannot be serialized")]
     Encoding(#[from] serde_json::Error),
     #[error(transparent)]
     Redis(#[from] redis_store::Error),
@@ -68,32 +68,32 @@ enum Failure {
 
 impl StockPublisher {
     pub fn new(live: Live, options: LiveOptions, metrics: StockMetrics) -> Self {
-        Self(Arc::new(Inner { live, options, metrics, waiting: Mutex::default() }))
+        Self(Arc::new(Inner { live, options, metrics, queued: Mutex::default() }))
     }
 
     /// Publishes every change that `stock` commits from now on.
     pub fn follow(&self, stock: &Stock) {
         let this = self.clone();
-        stock.on_change(move |drop, levels| this.offer(Snapshot::of(drop, levels)));
+        stock.on_change(move |drop, levels| this.offer(Snapshot::new(drop, levels)));
     }
 
     /// Queues a change. Starts the drop's task if there is none.
     fn offer(&self, snapshot: Snapshot) {
-        match self.waiting().entry(snapshot.drop) {
-            Entry::Occupied(mut waiting) => {
-                // Two commits may be reported in either order.
-                if waiting.get().is_none_or(|waiting| waiting.version < snapshot.version) {
-                    waiting.insert(Some(snapshot));
+        match self.queued().entry(snapshot.drop) {
+            Entry::Occupied(mut queued) => {
+                // Listeners may see two commits in either order.
+                if queued.get().is_none_or(|queued| queued.version < snapshot.version) {
+                    queued.insert(Some(snapshot));
                 }
                 return;
             }
             Entry::Vacant(vacant) => vacant.insert(Some(snapshot)),
         };
-        tokio::spawn(self.clone().work_off(snapshot.drop));
+        tokio::spawn(self.clone().send_queued(snapshot.drop));
     }
 
-    /// Sends the changes of a drop until none waits.
-    async fn work_off(self, drop: DropId) {
+    /// Sends the queued changes of a drop until there is none.
+    async fn send_queued(self, drop: DropId) {
         let Inner { live, options, metrics, .. } = &*self.0;
         while let Some(snapshot) = self.next(drop) {
             if let Err(failure) =
@@ -108,22 +108,22 @@ impl StockPublisher {
         }
     }
 
-    /// Takes the change that is to be sent next. Ends the drop's turn if there is none.
+    /// Takes the change to send next. Without one, removes the drop, and its task ends.
     fn next(&self, drop: DropId) -> Option<Snapshot> {
-        let mut waiting = self.waiting();
-        let next = waiting.get_mut(&drop)?.take();
+        let mut queued = self.queued();
+        let next = queued.get_mut(&drop)?.take();
         if next.is_none() {
-            waiting.remove(&drop);
+            queued.remove(&drop);
         }
         next
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<DropId, Option<Snapshot>>> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queued(&self) -> MutexGuard<'_, HashMap<DropId, Option<Snapshot>>> {
+        self.0.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Publishes a message with up to [`ATTEMPTS`] attempts. Fails with the cause of the last one.
+/// Publishes a message with up to [`ATTEMPTS`] attempts. Fails with the error of the last one.
 async fn publish<T: Topic>(
     live: &Live,
     retry: Backoff,
@@ -152,7 +152,7 @@ async fn publish<T: Topic>(
 }
 
 async fn attempt<T: Topic>(live: &Live, key: T::Key, message: T::Message) -> Result<(), Failure> {
-    // `live` sends a gap in place of a message that cannot be written, which all watchers would answer by reading SQL.
+    // For a message that cannot be serialized, `live` would send a gap, and all watchers would read SQL.
     serde_json::to_writer(std::io::sink(), &message)?;
     live.publish::<T>(key, message).await?;
     Ok(())
@@ -173,9 +173,9 @@ mod tests {
     use super::*;
 
     #[derive(Deserialize)]
-    struct Unwritable;
+    struct Unserializable;
 
-    impl Serialize for Unwritable {
+    impl Serialize for Unserializable {
         fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
             Err(serde::ser::Error::custom("broken"))
         }
@@ -185,21 +185,25 @@ mod tests {
 
     impl Topic for Broken {
         type Key = DropId;
-        type Message = Unwritable;
+        type Message = Unserializable;
         const NAME: &'static str = "broken";
     }
 
     #[tokio::test]
-    async fn a_message_that_cannot_be_written_is_given_up_after_three_attempts() {
+    async fn unserializable_message_is_dropped_after_three_attempts() {
         let mut registry = Registry::default();
         let metrics = StockMetrics::new(&mut registry);
         let live = Live::new(&RedisStore::Memory, "");
         let retry = Backoff::new(Duration::from_millis(1), Duration::from_millis(1));
-        let published = publish::<Broken>(&live, retry, &metrics, DropId::generate(), || Unwritable).await;
+        let published =
+            publish::<Broken>(&live, retry, &metrics, DropId::generate(), || Unserializable).await;
         assert!(matches!(published, Err(Failure::Encoding(_))), "{published:?}");
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains("\ninventory_pubsub_failure_total 1\n"), "{text}");
-        assert!(text.contains("drops_stock_publish_attempts_total{outcome=\"failed\"} 3\n"), "{text}");
+        assert!(
+            text.contains("playhouse_drops_stock_publish_attempts_total{outcome=\"failed\"} 3\n"),
+            "{text}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Reserves that arrive together.
+//! Decides on concurrent reserves of a drop in one transaction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock};
@@ -6,39 +6,42 @@ use std::sync::{Arc, RwLock};
 use account::{AccountId, UserId};
 use base::Timestamp;
 use base::id::Uuid;
-use db::{Db, Earlier, Fingerprint, IdempotencyKey};
+use db::{Db, IdempotencyKey, KeyLookup, RequestFingerprint};
 use runtime::fault;
 use serde::{Deserialize, Serialize};
 
-use super::model::{Admitted, Movement, Reservation, ReservationState, Sale};
-use super::store::{self, KnownPlayer, LockedStock};
-use super::{Listener, earlier, save};
+use super::model::{Movement, Reservation, ReservationState, Sale, VerifiedAdmission};
+use super::store::{self, LockedStock, ReservingPlayer};
+use super::{Listener, recorded_response, save};
 use crate::error::Error;
 use crate::{DropId, ReservationId};
 
-/// A reserve that waits for its group.
+/// A reserve that waits for its batch.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
-    admitted: Admitted,
+pub(super) struct PendingReserve {
+    verified: VerifiedAdmission,
     /// At least 1.
     quantity: i64,
     key: IdempotencyKey,
 }
 
-impl Request {
-    pub(super) fn new(admitted: Admitted, quantity: i64, key: &str) -> Result<Self, Error> {
+impl PendingReserve {
+    pub(super) fn new(verified: VerifiedAdmission, quantity: i64, key: &str) -> Result<Self, Error> {
         if quantity < 1 {
-            return Err(Error::Invalid { field: "quantity", what: format!("is at least 1, not {quantity}") });
+            return Err(Error::Invalid {
+                field: "quantity",
+                what: format!("must be at least 1, not {quantity}"),
+            });
         }
-        let request = Fingerprint::of("drops.reserve").id(admitted.drop.as_uuid()).integer(quantity);
-        let key = IdempotencyKey::new(&format!("drops.reserve/{}", admitted.user), key, request)?;
-        Ok(Self { admitted, quantity, key })
+        let request = RequestFingerprint::new("drops.reserve").id(verified.drop.as_uuid()).integer(quantity);
+        let key = IdempotencyKey::new(&format!("drops.reserve/{}", verified.user), key, request)?;
+        Ok(Self { verified, quantity, key })
     }
 }
 
-/// The answer as it is recorded under the key.
+/// The response as it is recorded with the idempotency key.
 #[derive(Serialize, Deserialize)]
-struct Answer {
+struct RecordedResponse {
     reservation: Uuid,
     account: Uuid,
     quantity: i64,
@@ -46,8 +49,8 @@ struct Answer {
     expires_at: i64,
 }
 
-impl Answer {
-    fn of(reservation: &Reservation) -> Self {
+impl RecordedResponse {
+    fn new(reservation: &Reservation) -> Self {
         Self {
             reservation: *reservation.id.as_uuid(),
             account: *reservation.account.as_uuid(),
@@ -57,11 +60,11 @@ impl Answer {
         }
     }
 
-    fn reservation(&self, admitted: Admitted) -> Reservation {
+    fn reservation(&self, verified: VerifiedAdmission) -> Reservation {
         Reservation {
             id: ReservationId::from_uuid(self.reservation),
-            drop: admitted.drop,
-            user: admitted.user,
+            drop: verified.drop,
+            user: verified.user,
             account: AccountId::from_uuid(self.account),
             state: ReservationState::Held,
             quantity: self.quantity,
@@ -72,6 +75,7 @@ impl Answer {
     }
 }
 
+/// Runs the transactions of reserves.
 #[derive(Clone)]
 pub(super) struct Reserver {
     pub(super) db: Db,
@@ -79,47 +83,47 @@ pub(super) struct Reserver {
 }
 
 impl Reserver {
-    /// Answers requests in their order. Those of one drop share a transaction.
-    pub(super) async fn reserve_all(&self, requests: Vec<Request>) -> Vec<Result<Reservation, Error>> {
+    /// Decides on requests in order. Requests for one drop share a transaction.
+    pub(super) async fn reserve_all(&self, requests: Vec<PendingReserve>) -> Vec<Result<Reservation, Error>> {
         let mut by_drop: BTreeMap<DropId, Vec<usize>> = BTreeMap::new();
         for (at, request) in requests.iter().enumerate() {
-            by_drop.entry(request.admitted.drop).or_default().push(at);
+            by_drop.entry(request.verified.drop).or_default().push(at);
         }
         let mut answers: Vec<Result<Reservation, Error>> =
-            requests.iter().map(|_| Err(Error::NoAnswer)).collect();
-        for (drop, places) in by_drop {
-            let group: Vec<Request> = places.iter().map(|at| requests[*at].clone()).collect();
+            requests.iter().map(|_| Err(Error::NoBatchResult)).collect();
+        for (drop, indices) in by_drop {
+            let group: Vec<PendingReserve> = indices.iter().map(|at| requests[*at].clone()).collect();
             let reserving = || self.db.bounded(self.reserve_group(drop, &group));
-            match db::retrying(Error::is_conflict, reserving).await {
+            match db::retry_conflicts(Error::is_conflict, reserving).await {
                 Ok(group) => {
-                    places.into_iter().zip(group).for_each(|(at, answer)| answers[at] = answer);
+                    indices.into_iter().zip(group).for_each(|(at, answer)| answers[at] = answer);
                 }
                 Err(error) => {
                     let error = Arc::new(error);
-                    places.into_iter().for_each(|at| answers[at] = Err(Error::Batch(error.clone())));
+                    indices.into_iter().for_each(|at| answers[at] = Err(Error::Batch(error.clone())));
                 }
             }
         }
         answers
     }
 
-    /// Seven round trips at most, however many requests there are: begin, lock, the drop, what is known of the players, what is known of the
-    /// keys, the players who arrive, commit.
+    /// Decides on the requests for one drop. It takes at most seven round trips, however many requests there are: begin, lock, the drop, the
+    /// players, the idempotency keys, the arriving players, commit.
     async fn reserve_group(
         &self,
         drop: DropId,
-        requests: &[Request],
+        requests: &[PendingReserve],
     ) -> Result<Vec<Result<Reservation, Error>>, Error> {
         let mut tx = self.db.begin().await?;
         let Some((stock, sale)) = LockedStock::lock_with_sale(&mut tx, drop).await? else {
             return Ok(requests.iter().map(|_| Err(Error::NoSuchDrop(drop))).collect());
         };
-        let mut users: Vec<UserId> = requests.iter().map(|request| request.admitted.user).collect();
+        let mut users: Vec<UserId> = requests.iter().map(|request| request.verified.user).collect();
         users.sort_unstable();
         users.dedup();
-        let players = store::know(&mut tx, drop, &users).await?;
+        let players = store::reserving_players(&mut tx, drop, &users).await?;
         let keys: Vec<IdempotencyKey> = requests.iter().map(|request| request.key).collect();
-        let known = IdempotencyKey::earlier_of(&mut tx, &keys).await?;
+        let known = IdempotencyKey::look_up_all(&mut tx, &keys).await?;
         let mut group = Group {
             db: &self.db,
             sale,
@@ -137,11 +141,13 @@ impl Reserver {
             return Ok(answers);
         };
         if !arriving.is_empty() {
-            store::arrive(&mut tx, drop, &arriving, first.reserved_at, sale.lifetime).await?;
+            store::mark_arrived(&mut tx, drop, &arriving, first.reserved_at, sale.lifetime).await?;
         }
         let reservations: Vec<Reservation> = reserved.iter().map(|(_, reservation)| *reservation).collect();
         store::add(&mut tx, &reservations);
-        let texts = reserved.iter().map(|(_, reservation)| serde_json::to_string(&Answer::of(reservation)));
+        let texts = reserved
+            .iter()
+            .map(|(_, reservation)| serde_json::to_string(&RecordedResponse::new(reservation)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
         let recorded = reserved.iter().zip(&texts);
         let recorded =
@@ -155,13 +161,13 @@ impl Reserver {
     }
 }
 
-/// A group of reserves of one drop, while it is decided on.
+/// A group of reserves of one drop, while they are decided.
 struct Group<'a> {
     db: &'a Db,
     sale: Sale,
     stock: LockedStock,
-    players: HashMap<UserId, KnownPlayer>,
-    /// What this group has answered, by the hash of the key.
+    players: HashMap<UserId, ReservingPlayer>,
+    /// The results of this group so far, by the hash of the key.
     done: HashMap<[u8; 32], (IdempotencyKey, Reservation)>,
     /// Players who use their admission for the first time.
     arriving: Vec<UserId>,
@@ -169,23 +175,23 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    fn decide(&mut self, request: &Request, known: Earlier) -> Result<Reservation, Error> {
-        let Request { admitted, quantity, key } = request;
+    fn decide(&mut self, request: &PendingReserve, known: KeyLookup) -> Result<Reservation, Error> {
+        let PendingReserve { verified, quantity, key } = request;
         match self.done.get(key.hash()) {
             Some((same, reservation)) if same == key => return Ok(*reservation),
             Some(_) => return Err(Error::KeyReused),
             None => {}
         }
-        // An answer under the key stands, whatever has become of the admission and the drop since.
-        if let Some(answer) = earlier::<Answer>(self.db, key, known)? {
-            return Ok(answer.reservation(*admitted));
+        // A recorded response stands, whatever happened to the admission and the drop since.
+        if let Some(answer) = recorded_response::<RecordedResponse>(self.db, key, known)? {
+            return Ok(answer.reservation(*verified));
         }
         let Sale { is_open, limit, hold, .. } = self.sale;
         if !is_open {
-            return Err(Error::NotOpen(admitted.drop));
+            return Err(Error::NotOpen(verified.drop));
         }
-        let player = self.players.get_mut(&admitted.user).ok_or(Error::NotAdmitted)?;
-        let admission = player.admission.filter(|admission| admission.id == admitted.admission);
+        let player = self.players.get_mut(&verified.user).ok_or(Error::NotAdmitted)?;
+        let admission = player.admission.filter(|admission| admission.id == verified.admission);
         if admission.ok_or(Error::NotAdmitted)?.has_ended {
             return Err(Error::AdmissionEnded);
         }
@@ -194,8 +200,8 @@ impl Group<'_> {
         }
         let reservation = Reservation {
             id: ReservationId::generate(),
-            drop: admitted.drop,
-            user: admitted.user,
+            drop: verified.drop,
+            user: verified.user,
             account: player.account,
             state: ReservationState::Held,
             quantity: *quantity,
@@ -209,7 +215,7 @@ impl Group<'_> {
         player.units += quantity;
         if !player.has_arrived {
             player.has_arrived = true;
-            self.arriving.push(admitted.user);
+            self.arriving.push(verified.user);
         }
         let hash: [u8; 32] = key.hash().try_into().unwrap_or_default();
         self.done.insert(hash, (*key, reservation));

@@ -11,7 +11,7 @@ use crate::DropId;
 pub struct Snapshot {
     #[serde(rename = "drop_id", with = "id")]
     pub drop: DropId,
-    /// Counts up with every transaction that changes the stock. Of two snapshots, the one with the larger version is newer.
+    /// Incremented by every transaction that changes the stock. The larger of two versions is newer.
     pub version: i64,
     /// `available + reserved + sold`.
     pub total: i64,
@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub sold: i64,
 }
 
-/// The stock of a drop changed. Published after the commit.
+/// The topic of stock changes. A message is published after the commit.
 #[derive(Debug)]
 pub enum StockChanged {}
 
@@ -34,11 +34,11 @@ impl Key for DropId {
     const CHANNEL: &'static str = "drop:";
 }
 
-/// What a feed subscribes to.
+/// A message that a feed receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Changed(pub(super) Snapshot);
+pub(super) struct StockUpdate(pub(super) Snapshot);
 
-impl Topics for Changed {
+impl Topics for StockUpdate {
     type Key = DropId;
 
     fn read(message: &Message<DropId>) -> Option<Self> {
@@ -47,12 +47,12 @@ impl Topics for Changed {
 }
 
 impl Snapshot {
-    pub(super) const fn of(drop: DropId, levels: Levels) -> Self {
+    pub(super) const fn new(drop: DropId, levels: Levels) -> Self {
         let Levels { available, reserved, sold, version, .. } = levels;
         Self { drop, version, total: levels.total(), available, reserved, sold }
     }
 
-    /// Returns the newer one of two snapshots.
+    /// Returns the newer of two snapshots.
     pub(super) const fn or_newer(self, other: Self) -> Self {
         if other.version > self.version { other } else { self }
     }
@@ -79,12 +79,12 @@ mod tests {
 
     use super::*;
 
-    /// Processes of two versions run side by side during an upgrade.
+    /// During an upgrade, processes of two versions exchange messages.
     #[test]
-    fn the_message_on_the_wire_does_not_change() {
+    fn wire_format_is_stable() {
         let drop = DropId::from_uuid(Uuid::from_u128(7));
         let levels = Levels { initial: 9, adjusted: -1, available: 5, reserved: 2, sold: 1, version: 4 };
-        let snapshot = Snapshot::of(drop, levels);
+        let snapshot = Snapshot::new(drop, levels);
         let text = r#"{"drop_id":"00000000-0000-0000-0000-000000000007","version":4,"total":8,"available":5,"reserved":2,"sold":1}"#;
         assert_eq!(serde_json::to_string(&snapshot).unwrap(), text);
         assert_eq!(serde_json::from_str::<Snapshot>(text).unwrap(), snapshot);

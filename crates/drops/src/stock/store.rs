@@ -1,4 +1,4 @@
-//! The tables of the stock: its counts, its ledger, the reservations.
+//! The tables of the stock: counts, ledger and reservations.
 
 mod locked;
 mod reservations;
@@ -11,16 +11,16 @@ use base::Timestamp;
 use db::{Conn, Error, Tx};
 
 use super::audit::Sums;
-use super::model::{Deltas, Kind, LedgerEntry, LedgerPosition, Levels, Sale};
+use super::model::{Deltas, LedgerEntry, LedgerKind, LedgerPosition, Levels, Sale};
 use crate::model::{DropState, EntryState, LeftReason, Terms};
 use crate::store::{drop_state_number, entry_state_number, left_reason_number};
 use crate::{DropId, ReservationId};
 
 pub(crate) use crate::store::{bytes, locking, uuid};
-pub(crate) use locked::{LockedStock, Note};
+pub(crate) use locked::{LedgerNote, LockedStock};
 pub(crate) use reservations::{
-    Payable, add, confirm, due, end, find, lock, lock_held, of_user, open_of_user, owned_by_users, take_back,
-    units_of_user,
+    HeldFilter, add, clear_confirmed, confirm, end, find, held_by_user, lock, lock_expired, lock_held,
+    lock_reservations_of_user, newest_of_user, owned_by_users, units_of_user,
 };
 
 const ENTERED: i32 = entry_state_number(EntryState::Entered);
@@ -37,19 +37,19 @@ const SALES: &str = "SELECT drop_id, state, resource, terms FROM drops WHERE dro
 const LEDGER: &str = "SELECT version, entry, kind, adjusted, available, reserved, sold, reservation_id, actor, reason, recorded_at \
     FROM drop_stock_ledger WHERE drop_id = ? AND version <= ? AND (version < ? OR entry < ?) ORDER BY version DESC, entry DESC LIMIT ?";
 
-/// What reserves must know of the players, under the lock of the stock. SQLite and MySQL read it alike; `{now}` is the store's clock.
-const KNOW: &str = "SELECT e.user_id, e.account_id, e.state, e.admission_id, e.expires_at, e.arrived_at, {now} AS now, \
+/// What a reserve needs of its players, read while the stock is locked. The text is valid for SQLite and MySQL; `{now}` is the store's clock.
+const RESERVING_PLAYERS: &str = "SELECT e.user_id, e.account_id, e.state, e.admission_id, e.expires_at, e.arrived_at, {now} AS now, \
     (SELECT CAST(COALESCE(SUM(CASE WHEN r.state = 0 THEN r.quantity ELSE r.confirmed END), 0) AS SIGNED) FROM drop_reservations r \
     WHERE r.user_id = e.user_id AND r.drop_id = e.drop_id) AS units \
     FROM drop_entries e WHERE e.drop_id = ? AND e.user_id IN ({list})";
 
-/// An arrival lengthens the admission to its lifetime, and never shortens it.
+/// An arrival extends the admission to its lifetime and never shortens it.
 const ARRIVE_SQLITE: &str = "UPDATE drop_entries SET arrived_at = ?, expires_at = MAX(expires_at, COALESCE(entered_at + ?, 0)) \
     WHERE drop_id = ? AND state = ? AND arrived_at IS NULL AND user_id IN ({list})";
 const ARRIVE_MYSQL: &str = "UPDATE drop_entries SET arrived_at = ?, expires_at = GREATEST(expires_at, COALESCE(entered_at + ?, 0)) \
     WHERE drop_id = ? AND state = ? AND arrived_at IS NULL AND user_id IN ({list})";
 
-/// All sums of an audit in one statement, which sees one state of the store and reads each table once.
+/// All sums of an audit in one statement, so that it sees one consistent state and reads each table once.
 const AUDIT: &str = "SELECT s.initial, s.adjusted, s.available, s.reserved, s.sold, s.version, \
     l.ledger_adjusted, l.ledger_available, l.ledger_reserved, l.ledger_sold, l.ledger_versions, r.held, r.confirmed, o.paid, o.disagreeing \
     FROM drop_stock s \
@@ -113,7 +113,7 @@ db::row! {
 }
 
 db::row! {
-    struct KnownRow {
+    struct ReservingPlayerRow {
         user_id: Vec<u8>,
         account_id: Vec<u8>,
         state: i32,
@@ -145,24 +145,24 @@ db::row! {
     }
 }
 
-/// A player as a reserve must know them.
+/// What a reserve needs to know of its player.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownPlayer {
+pub(crate) struct ReservingPlayer {
     pub(crate) user: UserId,
     pub(crate) account: account::AccountId,
-    /// The admission, if the player is inside and its time has not ended.
-    pub(crate) admission: Option<KnownAdmission>,
+    /// The admission, if the player is inside. It may have expired: see [`CurrentAdmission::has_ended`].
+    pub(crate) admission: Option<CurrentAdmission>,
     /// Whether the player has used the admission before.
     pub(crate) has_arrived: bool,
-    /// How many units of the drop they have or hold.
+    /// How many units of the drop the player owns or holds.
     pub(crate) units: i64,
     /// The store's time.
     pub(crate) now: Timestamp,
 }
 
-/// An admission as a reserve must know it.
+/// The admission of a player who is inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownAdmission {
+pub(crate) struct CurrentAdmission {
     pub(crate) id: crate::AdmissionId,
     pub(crate) has_ended: bool,
 }
@@ -175,7 +175,7 @@ pub(crate) async fn levels(connection: &mut Conn, drop: DropId) -> Result<Option
     Ok(row.map(Levels::from))
 }
 
-/// Reads the counts of these stocks, in any order. `drops` is not empty.
+/// Reads the counts of these stocks, in any order. `drops` must not be empty.
 pub(crate) async fn levels_of(
     connection: &mut Conn,
     drops: &[DropId],
@@ -209,7 +209,7 @@ pub(crate) async fn sale_in(tx: &mut Tx, drop: DropId) -> Result<Option<Sale>, E
     row.map(read_sale).transpose()
 }
 
-/// Reads what these drops sell, in one query. Leaves out drops that do not exist. `drops` is not empty.
+/// Reads what these drops sell, in one query. Omits drops that do not exist. `drops` must not be empty.
 pub(crate) async fn sales_in(tx: &mut Tx, drops: &[DropId]) -> Result<HashMap<DropId, Sale>, Error> {
     let ids: Vec<&[u8]> = drops.iter().map(|drop| bytes(drop.as_uuid())).collect();
     let (text, padding) = db::list_text(SALES, ids.len());
@@ -237,21 +237,25 @@ fn read_sale(SaleRow { drop_id, state, resource, terms }: SaleRow) -> Result<Sal
     })
 }
 
-/// Reads what is known of these players, in one query. The caller holds the lock of the stock, so that no other reserve of the drop
-/// counts at the same time.
-pub(crate) async fn know(tx: &mut Tx, drop: DropId, users: &[UserId]) -> Result<Vec<KnownPlayer>, Error> {
+/// Reads the players of reserves in one query. The caller holds the lock of the stock, so that no other reserve of the drop counts units
+/// at the same time.
+pub(crate) async fn reserving_players(
+    tx: &mut Tx,
+    drop: DropId,
+    users: &[UserId],
+) -> Result<Vec<ReservingPlayer>, Error> {
     let ids: Vec<&[u8]> = users.iter().map(|user| bytes(user.as_uuid())).collect();
-    // No entry ends before the commit: otherwise an erasure that began before would leave a reservation of a user who is gone.
-    let text = locking(tx.dialect(), &KNOW.replace("{now}", tx.dialect().now()), locked::SHARED);
+    // Shared locks keep the entries until the commit. Otherwise a concurrent erasure could leave a reservation of an erased user.
+    let text = locking(tx.dialect(), &RESERVING_PLAYERS.replace("{now}", tx.dialect().now()), locked::SHARED);
     let (text, padding) = db::list_text(&text, ids.len());
-    let rows: Vec<KnownRow> = db::on!(tx, connection => {
+    let rows: Vec<ReservingPlayerRow> = db::on!(tx, connection => {
         let query = sqlx::query_as(text).bind(bytes(drop.as_uuid()));
         db::bind_list!(query, ids, padding).fetch_all(connection).await?
     });
-    let known = |row: KnownRow| KnownPlayer {
+    let read = |row: ReservingPlayerRow| ReservingPlayer {
         user: UserId::from_uuid(uuid(&row.user_id)),
         account: account::AccountId::from_uuid(uuid(&row.account_id)),
-        admission: row.admission_id.filter(|_| row.state == ENTERED).map(|id| KnownAdmission {
+        admission: row.admission_id.filter(|_| row.state == ENTERED).map(|id| CurrentAdmission {
             id: crate::AdmissionId::from_uuid(uuid(&id)),
             has_ended: row.expires_at.is_none_or(|expires| expires <= row.now),
         }),
@@ -259,11 +263,11 @@ pub(crate) async fn know(tx: &mut Tx, drop: DropId, users: &[UserId]) -> Result<
         units: row.units,
         now: Timestamp::from_millis(row.now),
     };
-    Ok(rows.into_iter().map(known).collect())
+    Ok(rows.into_iter().map(read).collect())
 }
 
-/// Notes that these players have used their admission. `users` is not empty.
-pub(crate) async fn arrive(
+/// Records that these players have used their admission. `users` must not be empty.
+pub(crate) async fn mark_arrived(
     tx: &mut Tx,
     drop: DropId,
     users: &[UserId],
@@ -281,9 +285,9 @@ pub(crate) async fn arrive(
     Ok(())
 }
 
-/// Lets players who are inside leave when the transaction is committed: they have bought all they may, and make room for the next. The
-/// transaction holds the stock's row, since reserves lock entries under it, too.
-pub(crate) fn leave(tx: &mut Tx, drop: DropId, users: &[UserId]) {
+/// Marks players inside as left, at the commit: they have reached the limit and make room for others. The transaction holds the stock's
+/// row, as do reserves, which lock entries, too.
+pub(crate) fn leave_at_commit(tx: &mut Tx, drop: DropId, users: &[UserId]) {
     let head = format!(
         "UPDATE drop_entries SET state = {LEFT}, left_reason = {}, changed_at = {} \
          WHERE drop_id = X'{}' AND state = {ENTERED} AND user_id",
@@ -294,7 +298,7 @@ pub(crate) fn leave(tx: &mut Tx, drop: DropId, users: &[UserId]) {
     tx.update_at_commit(&head, users.iter().map(|user| user.as_uuid().into()));
 }
 
-/// Reads the ledger, the newest entry first, from behind an entry.
+/// Reads the ledger, the newest entry first: from the start, or the entries before `before`.
 pub(crate) async fn ledger(
     connection: &mut Conn,
     drop: DropId,
@@ -316,7 +320,7 @@ pub(crate) async fn ledger(
     let entry = |row: LedgerRow| LedgerEntry {
         version: row.version,
         entry: row.entry,
-        kind: kind_of(row.kind),
+        kind: ledger_kind(row.kind),
         by: Deltas {
             adjusted: row.adjusted,
             available: row.available,
@@ -367,28 +371,28 @@ impl From<LevelsRow> for Levels {
     }
 }
 
-const fn kind_number(kind: Kind) -> i32 {
+const fn kind_number(kind: LedgerKind) -> i32 {
     match kind {
-        Kind::Created => 0,
-        Kind::Adjusted => 1,
-        Kind::Reserved => 2,
-        Kind::Released => 3,
-        Kind::Expired => 4,
-        Kind::Sold => 5,
-        Kind::SoldLate => 6,
-        Kind::Refunded => 7,
+        LedgerKind::Created => 0,
+        LedgerKind::Adjusted => 1,
+        LedgerKind::Reserved => 2,
+        LedgerKind::Released => 3,
+        LedgerKind::Expired => 4,
+        LedgerKind::Sold => 5,
+        LedgerKind::SoldLate => 6,
+        LedgerKind::Refunded => 7,
     }
 }
 
-const fn kind_of(number: i32) -> Kind {
+const fn ledger_kind(number: i32) -> LedgerKind {
     match number {
-        0 => Kind::Created,
-        1 => Kind::Adjusted,
-        2 => Kind::Reserved,
-        3 => Kind::Released,
-        4 => Kind::Expired,
-        5 => Kind::Sold,
-        6 => Kind::SoldLate,
-        _ => Kind::Refunded,
+        0 => LedgerKind::Created,
+        1 => LedgerKind::Adjusted,
+        2 => LedgerKind::Reserved,
+        3 => LedgerKind::Released,
+        4 => LedgerKind::Expired,
+        5 => LedgerKind::Sold,
+        6 => LedgerKind::SoldLate,
+        _ => LedgerKind::Refunded,
     }
 }

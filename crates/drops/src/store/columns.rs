@@ -1,11 +1,11 @@
-//! What the statements of all tables share.
+//! Helpers that the statements of all tables share.
 
 use base::Timestamp;
 use base::id::Uuid;
 use db::{Dialect, Error, Tx};
 use sqlx::AssertSqlSafe;
 
-/// Returns an id as its column holds it.
+/// Returns an id in the format of its column.
 pub(crate) fn bytes(id: &Uuid) -> &[u8] {
     &id.as_bytes()[..]
 }
@@ -15,12 +15,12 @@ pub(crate) fn uuid(bytes: &[u8]) -> Uuid {
     Uuid::from_slice(bytes).unwrap_or_default()
 }
 
-/// Returns `text` with the lock that MySQL needs. SQLite has one writer.
+/// Appends the lock clause that MySQL needs. SQLite has a single writer and needs none.
 pub(crate) fn locking(dialect: Dialect, text: &str, lock: &'static str) -> String {
     format!("{text}{}", dialect.pick("", lock))
 }
 
-/// Returns the store's time. A statement of its own: the one that locks has the time at which it began to wait.
+/// Returns the store's time. It needs its own statement: in the locking one, the clock shows when it began to wait for the lock.
 pub(crate) async fn now(tx: &mut Tx) -> Result<Timestamp, Error> {
     let text = AssertSqlSafe(format!("SELECT {}", tx.dialect().now()));
     let millis: i64 = db::on!(tx, connection => sqlx::query_scalar(text).fetch_one(connection).await?);

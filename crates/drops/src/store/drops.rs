@@ -1,4 +1,4 @@
-//! The drops and their heads.
+//! The rows of drops and of their heads.
 
 use base::Timestamp;
 use base::id::Uuid;
@@ -6,11 +6,11 @@ use db::{Conn, Db, Error, Tx, Value};
 use sqlx::AssertSqlSafe;
 
 use super::bytes;
-use super::rows::{DropRow, drop_state_number, end_reason_number, read_measured};
+use super::rows::{DropRow, drop_state_number, end_reason_number, read_stats};
 use crate::DropId;
-use crate::model::{DropRecord, DropState, Measured, Seed};
+use crate::model::{CycleStats, DropRecord, DropState, Seed};
 
-/// The columns of a drop, behind its table's name `d`.
+/// The columns of a drop, prefixed with the table alias `d`.
 const COLUMNS: &str = "d.drop_id, d.name, d.state, d.resource, d.opens_at, d.closes_at, d.opened_at, d.closed_at, d.end_reason, \
     d.created_at, d.version, d.terms, d.seed, d.everyone_waits";
 
@@ -23,38 +23,38 @@ db::row! {
     }
 }
 
-/// What joins and cycles of a drop take one after the other.
+/// The head of a drop: the row that serializes its joins and cycles.
 #[derive(Clone, Debug)]
-pub(crate) struct Head {
+pub(crate) struct DropHead {
     /// The number of the last join.
     pub(crate) joined: i64,
     /// When the last cycle was due.
     pub(crate) cycled_at: Timestamp,
     pub(crate) cycles: i64,
-    pub(crate) measured: Measured,
+    pub(crate) stats: CycleStats,
 }
 
-/// A drop whose head the transaction holds.
+/// A drop whose head row is locked by the transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct Locked {
+pub(crate) struct LockedDrop {
     pub(crate) drop: DropRecord,
-    pub(crate) head: Head,
+    pub(crate) head: DropHead,
 }
 
 /// A drop to be inserted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NewDrop<'a> {
+pub(crate) struct NewDropRow<'a> {
     pub(crate) id: DropId,
     pub(crate) name: &'a str,
     pub(crate) resource: &'a str,
     pub(crate) terms: &'a str,
     pub(crate) seed: &'a Seed,
-    /// What its head begins with.
-    pub(crate) measured: &'a str,
+    /// The initial stats in its head.
+    pub(crate) stats: &'a str,
 }
 
-/// Inserts a drop with its head when the transaction is committed. That fails with [`Error::Duplicate`] if the name is taken.
-pub(crate) fn insert(tx: &mut Tx, new: NewDrop<'_>) {
+/// Inserts a drop with its head at the commit. The commit fails with [`Error::Duplicate`] if the name is taken.
+pub(crate) fn insert(tx: &mut Tx, new: NewDropRow<'_>) {
     const DROP: &str = "INSERT INTO drops (drop_id, name, state, resource, created_at, version, terms, seed, everyone_waits)";
     const HEAD: &str = "INSERT INTO drop_heads (drop_id, joined, cycled_at, cycles, controller)";
     let id = || Value::from(new.id.as_uuid());
@@ -64,13 +64,13 @@ pub(crate) fn insert(tx: &mut Tx, new: NewDrop<'_>) {
     let drop =
         [id(), new.name.into(), draft, new.resource.into(), Value::Now, one, new.terms.into(), seed, zero];
     tx.insert_at_commit(DROP, [drop]);
-    tx.insert_at_commit(HEAD, [[id(), zero, zero, zero, new.measured.into()]]);
+    tx.insert_at_commit(HEAD, [[id(), zero, zero, zero, new.stats.into()]]);
 }
 
-/// Locks the head of a drop until the transaction ends, and reads both. None if there is no such drop.
+/// Locks the head of a drop until the transaction ends, and reads both. Returns none if there is no such drop.
 ///
-/// Joins, admission cycles and changes of the drop begin with this, so they exclude each other.
-pub(crate) async fn lock(db: &Db, tx: &mut Tx, id: DropId) -> Result<Option<Locked>, Error> {
+/// Joins, admission cycles and changes of the drop begin with this lock, so they exclude each other.
+pub(crate) async fn lock(db: &Db, tx: &mut Tx, id: DropId) -> Result<Option<LockedDrop>, Error> {
     let text = AssertSqlSafe(format!(
         "SELECT joined, cycled_at, cycles, controller FROM drop_heads WHERE drop_id = ? {}",
         tx.dialect().pick("", "FOR UPDATE")
@@ -79,22 +79,22 @@ pub(crate) async fn lock(db: &Db, tx: &mut Tx, id: DropId) -> Result<Option<Lock
         sqlx::query_as(text).bind(bytes(id.as_uuid())).fetch_optional(connection).await?
     });
     let Some(head) = head else { return Ok(None) };
-    // A statement of its own, which sees what the last holder of the head has written.
+    // A second statement, so that it sees what the previous holder of the head has written.
     let text = AssertSqlSafe(format!("SELECT {COLUMNS} FROM drops d WHERE d.drop_id = ?"));
     let drop: Option<DropRow> = db::on!(tx, connection => {
         sqlx::query_as(text).bind(bytes(id.as_uuid())).fetch_optional(connection).await?
     });
     let Some(drop) = drop else { return Ok(None) };
-    let head = Head {
+    let head = DropHead {
         joined: head.joined,
         cycled_at: Timestamp::from_millis(head.cycled_at),
         cycles: head.cycles,
-        measured: read_measured(db, id, &head.controller)?,
+        stats: read_stats(db, id, &head.controller)?,
     };
-    Ok(Some(Locked { drop: drop.read(db)?, head }))
+    Ok(Some(LockedDrop { drop: drop.read(db)?, head }))
 }
 
-/// Writes a drop as it is now. The caller holds its head.
+/// Writes the current state of a drop. The caller holds its head.
 pub(crate) async fn save(tx: &mut Tx, drop: &DropRecord, terms: &str) -> Result<(), Error> {
     const SAVE: &str = "UPDATE drops SET state = ?, opens_at = ?, closes_at = ?, opened_at = ?, closed_at = ?, end_reason = ?, version = ?, \
         terms = ?, everyone_waits = ? WHERE drop_id = ?";
@@ -118,17 +118,17 @@ pub(crate) async fn save(tx: &mut Tx, drop: &DropRecord, terms: &str) -> Result<
 }
 
 /// Writes the head, which the caller holds.
-pub(crate) async fn save_head(tx: &mut Tx, id: DropId, head: &Head) -> Result<(), crate::Error> {
+pub(crate) async fn save_head(tx: &mut Tx, id: DropId, head: &DropHead) -> Result<(), crate::Error> {
     const SAVE: &str =
         "UPDATE drop_heads SET joined = ?, cycled_at = ?, cycles = ?, controller = ? WHERE drop_id = ?";
-    let measured = head.measured.to_stored()?;
+    let stats = head.stats.to_stored()?;
     let saving = async {
         db::on!(tx, connection => {
             sqlx::query(SAVE)
                 .bind(head.joined)
                 .bind(head.cycled_at.as_millis())
                 .bind(head.cycles)
-                .bind(&measured)
+                .bind(&stats)
                 .bind(bytes(id.as_uuid()))
                 .execute(connection)
                 .await?;
@@ -138,7 +138,7 @@ pub(crate) async fn save_head(tx: &mut Tx, id: DropId, head: &Head) -> Result<()
     Ok(saving.await?)
 }
 
-/// Notes that the line of a drop that is over is not in Redis any more.
+/// Records that the line of an ended drop is no longer in Redis.
 pub(crate) async fn mark_line_removed(db: &Db, id: DropId) -> Result<(), Error> {
     let text = AssertSqlSafe(format!(
         "UPDATE drop_heads SET line_removed_at = {} WHERE drop_id = ?",
@@ -154,7 +154,7 @@ pub(crate) async fn mark_line_removed(db: &Db, id: DropId) -> Result<(), Error> 
     .await
 }
 
-/// Returns how many units of a drop are available, and how many are reserved.
+/// Returns how many units of a drop are available and how many are reserved.
 pub(crate) async fn unsold(tx: &mut Tx, id: DropId) -> Result<(i64, i64), Error> {
     const UNSOLD: &str = "SELECT available, reserved FROM drop_stock WHERE drop_id = ?";
     let unsold: Option<(i64, i64)> = db::on!(tx, connection => {
@@ -171,16 +171,16 @@ pub(crate) async fn get(db: &Db, connection: &mut Conn, id: DropId) -> Result<Op
     row.map(|row| row.read(db)).transpose()
 }
 
-/// Returns what cycles of a drop have measured.
-pub(crate) async fn measured(db: &Db, connection: &mut Conn, id: DropId) -> Result<Measured, Error> {
-    const MEASURED: &str = "SELECT controller FROM drop_heads WHERE drop_id = ?";
+/// Reads the stats of a drop's admission cycles.
+pub(crate) async fn cycle_stats(db: &Db, connection: &mut Conn, id: DropId) -> Result<CycleStats, Error> {
+    const STATS: &str = "SELECT controller FROM drop_heads WHERE drop_id = ?";
     let text: Option<String> = db::on!(connection, raw => {
-        sqlx::query_scalar(MEASURED).bind(bytes(id.as_uuid())).fetch_optional(raw).await?
+        sqlx::query_scalar(STATS).bind(bytes(id.as_uuid())).fetch_optional(raw).await?
     });
-    text.map_or_else(|| Ok(Measured::default()), |text| read_measured(db, id, &text))
+    text.map_or_else(|| Ok(CycleStats::default()), |text| read_stats(db, id, &text))
 }
 
-/// Returns drops in the order of their ids, from behind one of them: all, or those of a state.
+/// Reads the drops after the id `after`, in the order of their ids. With a state, only drops in that state.
 pub(crate) async fn list(
     db: &Db,
     connection: &mut Conn,
@@ -199,6 +199,37 @@ pub(crate) async fn list(
             query = query.bind(drop_state_number(state));
         }
         query.bind(i64::from(limit)).fetch_all(raw).await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
+/// Reads the drops that were created before `before`, the newest first.
+pub(crate) async fn newest(
+    db: &Db,
+    connection: &mut Conn,
+    before: Option<DropId>,
+    limit: u32,
+) -> Result<Vec<DropRecord>, Error> {
+    let text = AssertSqlSafe(format!(
+        "SELECT {COLUMNS} FROM drops d WHERE d.drop_id < ? ORDER BY d.drop_id DESC LIMIT ?"
+    ));
+    let before = before.map_or(Uuid::max(), |id| *id.as_uuid());
+    let rows: Vec<DropRow> = db::on!(connection, raw => {
+        sqlx::query_as(text).bind(bytes(&before)).bind(i64::from(limit)).fetch_all(raw).await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
+/// Reads the drops that are scheduled, open or paused, the newest first.
+pub(crate) async fn running(db: &Db, connection: &mut Conn, limit: u32) -> Result<Vec<DropRecord>, Error> {
+    let states = [DropState::Scheduled, DropState::Open, DropState::Paused]
+        .map(|state| drop_state_number(state).to_string());
+    let text = AssertSqlSafe(format!(
+        "SELECT {COLUMNS} FROM drops d WHERE d.state IN ({}) ORDER BY d.drop_id DESC LIMIT ?",
+        states.join(", ")
+    ));
+    let rows: Vec<DropRow> = db::on!(connection, raw => {
+        sqlx::query_as(text).bind(i64::from(limit)).fetch_all(raw).await?
     });
     rows.into_iter().map(|row| row.read(db)).collect()
 }

@@ -1,4 +1,4 @@
-//! Which drops have something to be done by a loop.
+//! Finds the drops that a loop has work for.
 
 use base::id::Uuid;
 use db::{Db, Error};
@@ -8,7 +8,7 @@ use super::rows::{drop_state_number, entry_state_number};
 use crate::DropId;
 use crate::model::{DropState, EntryState};
 
-/// Returns the scheduled drops whose time to open has come.
+/// Returns the scheduled drops whose opening time has come.
 pub(crate) async fn due_to_open(db: &Db) -> Result<Vec<DropId>, Error> {
     let text = format!(
         "SELECT drop_id FROM drops WHERE state = {} AND opens_at <= {} ORDER BY opens_at",
@@ -18,7 +18,7 @@ pub(crate) async fn due_to_open(db: &Db) -> Result<Vec<DropId>, Error> {
     ids(db, text).await
 }
 
-/// Returns the open drops whose time to close has come.
+/// Returns the open drops whose closing time has come.
 pub(crate) async fn due_to_close(db: &Db) -> Result<Vec<DropId>, Error> {
     let text = format!(
         "SELECT drop_id FROM drops WHERE state IN ({}, {}) AND closes_at <= {} ORDER BY closes_at",
@@ -29,8 +29,8 @@ pub(crate) async fn due_to_close(db: &Db) -> Result<Vec<DropId>, Error> {
     ids(db, text).await
 }
 
-/// Returns the drops that may need an admission cycle, with the milliseconds since their last one: open or paused ones, and those that are
-/// over with players inside.
+/// Returns the drops that may need an admission cycle, each with the milliseconds since its last one: open and paused drops, and ended
+/// ones with players inside.
 pub(crate) async fn due_cycles(db: &Db) -> Result<Vec<(DropId, i64)>, Error> {
     let text = format!(
         "SELECT d.drop_id, {} - h.cycled_at FROM drops d JOIN drop_heads h ON h.drop_id = d.drop_id \
@@ -43,11 +43,11 @@ pub(crate) async fn due_cycles(db: &Db) -> Result<Vec<(DropId, i64)>, Error> {
         drop_state_number(DropState::Cancelled),
         entry_state_number(EntryState::Entered),
     );
-    numbered(db, text).await
+    ids_with_number(db, text).await
 }
 
-/// Returns the drops that have a line.
-pub(crate) async fn with_lines(db: &Db) -> Result<Vec<DropId>, Error> {
+/// Returns the drops that have a line: scheduled, open and paused ones.
+pub(crate) async fn drops_with_lines(db: &Db) -> Result<Vec<DropId>, Error> {
     let text = format!(
         "SELECT drop_id FROM drops WHERE state IN ({}, {}, {}) ORDER BY drop_id",
         drop_state_number(DropState::Scheduled),
@@ -57,9 +57,9 @@ pub(crate) async fn with_lines(db: &Db) -> Result<Vec<DropId>, Error> {
     ids(db, text).await
 }
 
-/// Returns the drops that are over and whose lines may still be in Redis, with whether they ended a minute ago. By then every join that was
-/// committed before the end has been copied to the line or has failed to be.
-pub(crate) async fn with_removable_lines(db: &Db) -> Result<Vec<(DropId, bool)>, Error> {
+/// Returns the ended drops whose lines may still be in Redis, each with whether it ended more than a minute ago. By then every join that
+/// committed before the end has been copied to the line, or that copy has failed.
+pub(crate) async fn ended_with_lines(db: &Db) -> Result<Vec<(DropId, bool)>, Error> {
     const MINUTE: i64 = 60_000;
     let text = format!(
         "SELECT d.drop_id, CASE WHEN d.closed_at < {} - {MINUTE} THEN 1 ELSE 0 END FROM drops d \
@@ -69,11 +69,11 @@ pub(crate) async fn with_removable_lines(db: &Db) -> Result<Vec<(DropId, bool)>,
         drop_state_number(DropState::Closed),
         drop_state_number(DropState::Cancelled),
     );
-    Ok(numbered(db, text).await?.into_iter().map(|(drop, is_old)| (drop, is_old != 0)).collect())
+    Ok(ids_with_number(db, text).await?.into_iter().map(|(drop, is_old)| (drop, is_old != 0)).collect())
 }
 
-/// Returns the drops that are over while players still wait.
-pub(crate) async fn with_players_waiting_at_the_end(db: &Db) -> Result<Vec<DropId>, Error> {
+/// Returns the ended drops in which players still wait.
+pub(crate) async fn ended_with_players_waiting(db: &Db) -> Result<Vec<DropId>, Error> {
     let text = format!(
         "SELECT d.drop_id FROM drops d WHERE d.state IN ({}, {}) AND EXISTS \
          (SELECT 1 FROM drop_entries e WHERE e.drop_id = d.drop_id AND e.state = {}) ORDER BY d.drop_id",
@@ -94,8 +94,8 @@ pub(crate) async fn sold_out(db: &Db) -> Result<Vec<DropId>, Error> {
     ids(db, text).await
 }
 
-/// Reads drops, each with a number.
-async fn numbered(db: &Db, text: String) -> Result<Vec<(DropId, i64)>, Error> {
+/// Runs a query that selects drop ids, each with a number.
+async fn ids_with_number(db: &Db, text: String) -> Result<Vec<(DropId, i64)>, Error> {
     let reading = async {
         let mut connection = db.connection().await?;
         let rows: Vec<(Vec<u8>, i64)> = db::on!(connection, raw => {
@@ -108,6 +108,7 @@ async fn numbered(db: &Db, text: String) -> Result<Vec<(DropId, i64)>, Error> {
     Ok(rows.into_iter().filter_map(read).collect())
 }
 
+/// Runs a query that selects drop ids.
 async fn ids(db: &Db, text: String) -> Result<Vec<DropId>, Error> {
     let reading = async {
         let mut connection = db.connection().await?;

@@ -1,34 +1,35 @@
-//! The entries of players.
+//! The rows of line entries.
 
 use account::UserId;
 use base::Timestamp;
+use base::id::Uuid;
 use db::{Conn, Db, Dialect, Error, Tx, Value};
 use sqlx::AssertSqlSafe;
 
 use super::bytes;
 use super::rows::{EntryRow, PlayerEntryRow, entry_state_number, left_reason_number};
 use crate::DropId;
-use crate::model::{Cohort, DropState, Entry, EntryState, LeftReason, Spot};
+use crate::model::{Cohort, DropState, EntryState, LeftReason, LineEntry, LineMember};
 
 const COLUMNS: &str = "user_id, account_id, state, left_reason, number, place, joined_at, admission_id, entered_at, expires_at, arrived_at";
 const WAITING: i32 = entry_state_number(EntryState::Waiting);
 const ENTERED: i32 = entry_state_number(EntryState::Entered);
 const LEFT: i32 = entry_state_number(EntryState::Left);
 const EXPIRED: i32 = entry_state_number(EntryState::Expired);
-/// How many rows one message to the server has.
-const AT_ONCE: usize = 500;
+/// How many rows one packet to the server holds.
+const CHUNK: usize = 500;
 
 const fn for_update(dialect: Dialect) -> &'static str {
     dialect.pick("", "FOR UPDATE")
 }
 
-/// An entry with the drop that it belongs to.
+/// An entry with its drop.
 #[derive(Clone, Debug)]
 pub(crate) struct PlayerEntry {
     pub(crate) drop: DropId,
     pub(crate) drop_name: String,
     pub(crate) drop_state: DropState,
-    pub(crate) entry: Entry,
+    pub(crate) entry: LineEntry,
     /// The store's time.
     pub(crate) now: Timestamp,
 }
@@ -37,8 +38,8 @@ const PLAYER_ENTRIES: &str = "SELECT e.drop_id, d.name AS drop_name, d.state AS 
     e.state, e.left_reason, e.number, e.place, e.joined_at, e.admission_id, e.entered_at, e.expires_at, e.arrived_at \
     FROM drop_entries e JOIN drops d ON d.drop_id = e.drop_id WHERE ";
 
-/// Reads one entry.
-pub(crate) async fn entry(
+/// Reads the entry of a player in a drop.
+pub(crate) async fn find_entry(
     db: &Db,
     connection: &mut Conn,
     drop: DropId,
@@ -56,7 +57,7 @@ pub(crate) async fn entry(
 }
 
 /// Reads the entries with which a player waits or is inside, the latest join first.
-pub(crate) async fn of_player(
+pub(crate) async fn entries_of_player(
     db: &Db,
     connection: &mut Conn,
     user: UserId,
@@ -76,8 +77,59 @@ pub(crate) async fn of_player(
     rows.into_iter().map(|row| row.read(db)).collect()
 }
 
+/// Reads all entries of a player, the latest join first.
+pub(crate) async fn all_entries_of_player(
+    db: &Db,
+    connection: &mut Conn,
+    user: UserId,
+    limit: u32,
+) -> Result<Vec<PlayerEntry>, Error> {
+    let text = PLAYER_ENTRIES.replace("{now}", db.dialect().now())
+        + "e.user_id = ? ORDER BY e.joined_at DESC, e.drop_id DESC LIMIT ?";
+    let rows: Vec<PlayerEntryRow> = db::on!(connection, raw => {
+        sqlx::query_as(AssertSqlSafe(text))
+            .bind(bytes(user.as_uuid()))
+            .bind(i64::from(limit))
+            .fetch_all(raw)
+            .await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
+/// Reads the entries of a drop in a state, in the order of the line, behind the place and user of `after`.
+pub(crate) async fn entries_after(
+    db: &Db,
+    connection: &mut Conn,
+    drop: DropId,
+    state: EntryState,
+    (place, user): (i64, Uuid),
+    limit: u32,
+) -> Result<Vec<LineEntry>, Error> {
+    let text = AssertSqlSafe(format!(
+        "SELECT {COLUMNS} FROM drop_entries WHERE drop_id = ? AND state = ? AND place >= ? AND (place > ? OR user_id > ?) \
+         ORDER BY place, user_id LIMIT ?"
+    ));
+    let rows: Vec<EntryRow> = db::on!(connection, raw => {
+        sqlx::query_as(text)
+            .bind(bytes(drop.as_uuid()))
+            .bind(entry_state_number(state))
+            .bind(place)
+            .bind(place)
+            .bind(bytes(&user))
+            .bind(i64::from(limit))
+            .fetch_all(raw)
+            .await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
 /// Locks and reads the entries of these users.
-pub(crate) async fn find(db: &Db, tx: &mut Tx, drop: DropId, users: &[UserId]) -> Result<Vec<Entry>, Error> {
+pub(crate) async fn lock_entries(
+    db: &Db,
+    tx: &mut Tx,
+    drop: DropId,
+    users: &[UserId],
+) -> Result<Vec<LineEntry>, Error> {
     let text = format!(
         "SELECT {COLUMNS} FROM drop_entries WHERE drop_id = ? AND user_id IN ({{list}}) {}",
         for_update(tx.dialect())
@@ -91,13 +143,13 @@ pub(crate) async fn find(db: &Db, tx: &mut Tx, drop: DropId, users: &[UserId]) -
     rows.into_iter().map(|row| row.read(db)).collect()
 }
 
-/// Writes entries as they are now, at the latest when the transaction is committed. The caller has locked them, or holds the head.
-pub(crate) async fn replace(tx: &mut Tx, drop: DropId, entries: &[Entry]) -> Result<(), Error> {
+/// Writes entries, at the latest at the commit. The caller has locked them or holds the head.
+pub(crate) async fn save_entries(tx: &mut Tx, drop: DropId, entries: &[LineEntry]) -> Result<(), Error> {
     const REPLACE: &str = "REPLACE INTO drop_entries (drop_id, user_id, account_id, state, left_reason, number, place, joined_at, \
         admission_id, entered_at, expires_at, arrived_at, changed_at)";
-    for entries in entries.chunks(AT_ONCE) {
-        // What the chunk before has: a server takes messages up to some size only.
-        tx.write().await?;
+    for entries in entries.chunks(CHUNK) {
+        // Sends the previous chunk: servers limit the size of a packet.
+        tx.flush().await?;
         let rows = entries.iter().map(|entry| {
             [
                 drop.as_uuid().into(),
@@ -120,16 +172,16 @@ pub(crate) async fn replace(tx: &mut Tx, drop: DropId, entries: &[Entry]) -> Res
     Ok(())
 }
 
-/// Returns how many players are inside.
-pub(crate) async fn inside(tx: &mut Tx, drop: DropId) -> Result<i64, Error> {
+/// Counts the players inside.
+pub(crate) async fn count_inside(tx: &mut Tx, drop: DropId) -> Result<i64, Error> {
     const INSIDE: &str = "SELECT COUNT(*) FROM drop_entries WHERE drop_id = ? AND state = ?";
     Ok(db::on!(tx, connection => {
         sqlx::query_scalar(INSIDE).bind(bytes(drop.as_uuid())).bind(ENTERED).fetch_one(connection).await?
     }))
 }
 
-/// Counts the admissions of some time, and those of them that were used.
-pub(crate) async fn cohort(
+/// Counts the admissions of a time range, and how many of them were used.
+pub(crate) async fn count_cohort(
     tx: &mut Tx,
     drop: DropId,
     from: Timestamp,
@@ -147,13 +199,13 @@ pub(crate) async fn cohort(
     Ok(Cohort { admitted, arrived })
 }
 
-/// Locks and reads the first who wait, in order.
+/// Locks and reads the first waiting players, in order.
 pub(crate) async fn first_waiting(
     db: &Db,
     tx: &mut Tx,
     drop: DropId,
     limit: u32,
-) -> Result<Vec<Entry>, Error> {
+) -> Result<Vec<LineEntry>, Error> {
     let text = AssertSqlSafe(format!(
         "SELECT {COLUMNS} FROM drop_entries WHERE drop_id = ? AND state = ? ORDER BY place, user_id LIMIT ? {}",
         for_update(tx.dialect())
@@ -169,11 +221,12 @@ pub(crate) async fn first_waiting(
     rows.into_iter().map(|row| row.read(db)).collect()
 }
 
-/// Admits all who wait up to a spot. The caller holds the head, so nobody can have joined before it since they were read. Returns how many.
+/// Admits all waiting players up to `last`. Returns how many. The caller holds the head, so no player can have joined before `last` since
+/// the entries were read.
 pub(crate) async fn admit(
     tx: &mut Tx,
     drop: DropId,
-    last: Spot,
+    last: LineMember,
     now: Timestamp,
     expires_at: Timestamp,
 ) -> Result<u64, Error> {
@@ -196,8 +249,13 @@ pub(crate) async fn admit(
     }))
 }
 
-/// Ends the waiting of all up to a spot, because the drop is over. The caller holds the head. Returns how many.
-pub(crate) async fn end_waiting(tx: &mut Tx, drop: DropId, last: Spot, now: Timestamp) -> Result<u64, Error> {
+/// Ends the wait of all players up to `last`, because the drop has ended. Returns how many. The caller holds the head.
+pub(crate) async fn end_waiting(
+    tx: &mut Tx,
+    drop: DropId,
+    last: LineMember,
+    now: Timestamp,
+) -> Result<u64, Error> {
     const END: &str = "UPDATE drop_entries SET state = ?, left_reason = ?, changed_at = ? \
         WHERE drop_id = ? AND state = ? AND place <= ? AND (place < ? OR user_id <= ?)";
     Ok(db::on!(tx, connection => {
@@ -216,14 +274,14 @@ pub(crate) async fn end_waiting(tx: &mut Tx, drop: DropId, last: Spot, now: Time
     }))
 }
 
-/// Locks and reads the admissions whose time has ended, the oldest first.
+/// Locks and reads expired admissions, the oldest first.
 pub(crate) async fn first_expired(
     db: &Db,
     tx: &mut Tx,
     drop: DropId,
     now: Timestamp,
     limit: u32,
-) -> Result<Vec<Entry>, Error> {
+) -> Result<Vec<LineEntry>, Error> {
     let text = AssertSqlSafe(format!(
         "SELECT {COLUMNS} FROM drop_entries WHERE drop_id = ? AND state = ? AND expires_at <= ? ORDER BY expires_at, user_id LIMIT ? {}",
         for_update(tx.dialect())
@@ -240,8 +298,13 @@ pub(crate) async fn first_expired(
     rows.into_iter().map(|row| row.read(db)).collect()
 }
 
-/// Ends the admissions up to one of those that [`first_expired`] returned. Returns how many.
-pub(crate) async fn expire(tx: &mut Tx, drop: DropId, last: &Entry, now: Timestamp) -> Result<u64, Error> {
+/// Marks admissions as expired, up to the last entry that [`first_expired`] returned. Returns how many.
+pub(crate) async fn expire(
+    tx: &mut Tx,
+    drop: DropId,
+    last: &LineEntry,
+    now: Timestamp,
+) -> Result<u64, Error> {
     const EXPIRE: &str = "UPDATE drop_entries SET state = ?, changed_at = ? \
         WHERE drop_id = ? AND state = ? AND expires_at <= ? AND (expires_at < ? OR user_id <= ?)";
     let expires_at = last.expires_at.unwrap_or(now).as_millis();

@@ -1,4 +1,4 @@
-//! Users who were erased lately.
+//! Recently erased users.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::rows::drop_state_number;
 use super::{bytes, uuid};
 use crate::model::DropState;
 
-/// How long a user is remembered as erased: longer than any request of theirs can be under way, and than their session lasts.
-const REMEMBERED: Duration = Duration::from_secs(24 * 3_600);
+/// How long the mark of an erased user is kept: longer than any of their requests can be in flight, and longer than their session lasts.
+const RETENTION: Duration = Duration::from_secs(24 * 3_600);
 
-/// Holds the heads of all drops that are not over, so that nobody joins and nobody is admitted until the transaction ends.
+/// Locks the heads of all drops that have not ended, so that no player joins or is admitted until the transaction ends.
 pub(crate) async fn lock_running_heads(tx: &mut Tx) -> Result<(), Error> {
     let running = AssertSqlSafe(format!(
         "SELECT drop_id FROM drops WHERE state NOT IN ({}, {}) ORDER BY drop_id",
@@ -36,8 +36,8 @@ pub(crate) async fn lock_running_heads(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-/// Marks a user as erased and removes their entries. A join that comes after this transaction finds the mark.
-pub(crate) async fn erase(tx: &mut Tx, user: UserId) -> Result<(), Error> {
+/// Marks a user as erased and removes their entries. A join after this transaction finds the mark.
+pub(crate) async fn erase_user(tx: &mut Tx, user: UserId) -> Result<(), Error> {
     const REMOVE: &str = "DELETE FROM drop_entries WHERE user_id = ?";
     let dialect = tx.dialect();
     let mark = dialect.pick(
@@ -52,7 +52,7 @@ pub(crate) async fn erase(tx: &mut Tx, user: UserId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the store's time, and those of these users who were erased lately, in one query. To be asked while the drop's head is held.
+/// Returns the store's time and the recently erased users among `users`, in one query. The caller holds the drop's head.
 pub(crate) async fn now_and_erased(tx: &mut Tx, users: &[UserId]) -> Result<(Timestamp, Vec<UserId>), Error> {
     const READ: &str = "SELECT {now}, e.user_id FROM (SELECT 1 AS one) o \
         LEFT JOIN drop_erased_users e ON e.user_id IN ({list})";
@@ -66,12 +66,12 @@ pub(crate) async fn now_and_erased(tx: &mut Tx, users: &[UserId]) -> Result<(Tim
     Ok((now, erased.collect()))
 }
 
-/// Forgets users who were erased long ago.
-pub(crate) async fn forget(db: &Db) -> Result<(), Error> {
+/// Removes the marks of users who were erased longer than [`RETENTION`] ago.
+pub(crate) async fn prune_erased(db: &Db) -> Result<(), Error> {
     let text = AssertSqlSafe(format!(
         "DELETE FROM drop_erased_users WHERE erased_at < {} - {}",
         db.dialect().now(),
-        REMEMBERED.as_millis()
+        RETENTION.as_millis()
     ));
     db.bounded(async {
         let mut tx = db.begin().await?;

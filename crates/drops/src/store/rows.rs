@@ -1,4 +1,4 @@
-//! Rows, and the numbers that stand for words in them.
+//! The rows of drops and entries, and the numeric codes of their states and reasons.
 
 use account::{AccountId, UserId};
 use base::Timestamp;
@@ -6,7 +6,8 @@ use db::{Db, Error};
 
 use super::{PlayerEntry, uuid};
 use crate::model::{
-    DropRecord, DropState, EndReason, Entry, EntryState, LeftReason, Measured, Place, Seed, Spot, Terms,
+    CycleStats, DropRecord, DropState, EndReason, EntryState, LeftReason, LineEntry, LineMember, Place, Seed,
+    Terms,
 };
 use crate::{AdmissionId, DropId};
 
@@ -66,7 +67,7 @@ db::row! {
 }
 
 db::row! {
-    pub(super) struct SpotRow {
+    pub(super) struct LineMemberRow {
         user_id: Vec<u8>,
         place: i64,
     }
@@ -108,7 +109,7 @@ pub(crate) const fn left_reason_number(reason: LeftReason) -> i32 {
     }
 }
 
-/// Returns the state of a drop that a number stands for.
+/// Returns the drop state with this code.
 fn drop_state(number: i32) -> Option<DropState> {
     DropState::ALL.into_iter().find(|state| drop_state_number(*state) == number)
 }
@@ -142,25 +143,27 @@ impl DropRow {
             created_at: Timestamp::from_millis(self.created_at),
             version: self.version,
             terms: Terms::from_stored(&self.terms).map_err(|cause| corrupt(&cause))?,
-            seed: Seed::from_bytes(self.seed.try_into().map_err(|_| corrupt(&"the seed has no 32 bytes"))?),
+            seed: Seed::from_bytes(
+                self.seed.try_into().map_err(|_| corrupt(&"the seed does not have 32 bytes"))?,
+            ),
             everyone_waits: self.everyone_waits != 0,
         })
     }
 }
 
 impl EntryRow {
-    pub(super) fn read(self, db: &Db) -> Result<Entry, Error> {
+    pub(super) fn read(self, db: &Db) -> Result<LineEntry, Error> {
         let user = uuid(&self.user_id);
         let left_reason =
             |number| LeftReason::ALL.into_iter().find(|reason| left_reason_number(*reason) == number);
         let corrupt = |cause: &str| db.corrupt("drop_entries", user, cause);
-        Ok(Entry {
+        Ok(LineEntry {
             user: UserId::from_uuid(user),
             account: AccountId::from_uuid(uuid(&self.account_id)),
             state: entry_state(self.state).ok_or_else(|| corrupt("unknown state"))?,
             left_reason: self.left_reason.and_then(left_reason),
             number: self.number,
-            place: Place::from_stored(self.place).ok_or_else(|| corrupt("no place"))?,
+            place: Place::from_stored(self.place).ok_or_else(|| corrupt("invalid place"))?,
             joined_at: Timestamp::from_millis(self.joined_at),
             admission: AdmissionId::from_uuid(uuid(&self.admission_id)),
             entered_at: self.entered_at.map(Timestamp::from_millis),
@@ -197,15 +200,15 @@ impl PlayerEntryRow {
     }
 }
 
-impl SpotRow {
-    pub(super) fn read(self, db: &Db) -> Result<Spot, Error> {
+impl LineMemberRow {
+    pub(super) fn read(self, db: &Db) -> Result<LineMember, Error> {
         let user = uuid(&self.user_id);
-        let place =
-            Place::from_stored(self.place).ok_or_else(|| db.corrupt("drop_entries", user, "no place"))?;
-        Ok(Spot { place, user: UserId::from_uuid(user) })
+        let place = Place::from_stored(self.place)
+            .ok_or_else(|| db.corrupt("drop_entries", user, "invalid place"))?;
+        Ok(LineMember { place, user: UserId::from_uuid(user) })
     }
 }
 
-pub(super) fn read_measured(db: &Db, drop: DropId, text: &str) -> Result<Measured, Error> {
-    Measured::from_stored(text).map_err(|cause| db.corrupt("drop_heads", drop, cause))
+pub(super) fn read_stats(db: &Db, drop: DropId, text: &str) -> Result<CycleStats, Error> {
+    CycleStats::from_stored(text).map_err(|cause| db.corrupt("drop_heads", drop, cause))
 }

@@ -1,4 +1,4 @@
-//! Who waits and who does not any more, as far as the line must know.
+//! Queries that keep the line in Redis in step with the entries.
 
 use account::UserId;
 use base::Timestamp;
@@ -6,27 +6,28 @@ use base::id::Uuid;
 use db::{Conn, Db, Error};
 
 use super::bytes;
-use super::rows::{SpotRow, entry_state_number};
+use super::rows::{LineMemberRow, entry_state_number};
 use crate::DropId;
-use crate::model::{EntryState, Spot};
+use crate::model::{EntryState, LineMember};
 
 const WAITING: i32 = entry_state_number(EntryState::Waiting);
-/// How many users one query asks for.
-const AT_ONCE: usize = 500;
+/// How many users one query looks up.
+const CHUNK: usize = 500;
 
-/// Reads the next who wait behind a spot, in order.
+/// Reads the next waiting players behind `after`, in order.
 pub(crate) async fn waiting_after(
     db: &Db,
     connection: &mut Conn,
     drop: DropId,
-    after: Option<Spot>,
+    after: Option<LineMember>,
     limit: u32,
-) -> Result<Vec<Spot>, Error> {
+) -> Result<Vec<LineMember>, Error> {
     const AFTER: &str = "SELECT user_id, place FROM drop_entries WHERE drop_id = ? AND state = ? \
         AND place >= ? AND (place > ? OR user_id > ?) ORDER BY place, user_id LIMIT ?";
-    // No place is negative: this one is before all.
-    let (place, user) = after.map_or((-1, Uuid::nil()), |spot| (spot.place.stored(), *spot.user.as_uuid()));
-    let rows: Vec<SpotRow> = db::on!(connection, raw => {
+    // Places are never negative, so -1 is before all of them.
+    let (place, user) =
+        after.map_or((-1, Uuid::nil()), |member| (member.place.stored(), *member.user.as_uuid()));
+    let rows: Vec<LineMemberRow> = db::on!(connection, raw => {
         sqlx::query_as(AFTER)
             .bind(bytes(drop.as_uuid()))
             .bind(WAITING)
@@ -40,40 +41,40 @@ pub(crate) async fn waiting_after(
     rows.into_iter().map(|row| row.read(db)).collect()
 }
 
-/// Reads where those of these users stand who wait.
+/// Reads the waiting players among `users`.
 pub(crate) async fn waiting_among(
     db: &Db,
     connection: &mut Conn,
     drop: DropId,
     users: &[UserId],
-) -> Result<Vec<Spot>, Error> {
+) -> Result<Vec<LineMember>, Error> {
     const AMONG: &str =
         "SELECT user_id, place FROM drop_entries WHERE drop_id = ? AND state = ? AND user_id IN ({list})";
-    let mut spots = Vec::with_capacity(users.len());
-    for users in users.chunks(AT_ONCE) {
+    let mut members = Vec::with_capacity(users.len());
+    for users in users.chunks(CHUNK) {
         let ids: Vec<&[u8]> = users.iter().map(|user| bytes(user.as_uuid())).collect();
         let (text, padding) = db::list_text(AMONG, ids.len());
-        let rows: Vec<SpotRow> = db::on!(connection, raw => {
+        let rows: Vec<LineMemberRow> = db::on!(connection, raw => {
             let query = sqlx::query_as(text).bind(bytes(drop.as_uuid())).bind(WAITING);
             db::bind_list!(query, ids, padding).fetch_all(raw).await?
         });
         for row in rows {
-            spots.push(row.read(db)?);
+            members.push(row.read(db)?);
         }
     }
-    Ok(spots)
+    Ok(members)
 }
 
-/// Reads the spots of those who were admitted after a time and do not wait again.
+/// Reads the players who were admitted after `since` and do not wait again.
 pub(crate) async fn entered_since(
     db: &Db,
     connection: &mut Conn,
     drop: DropId,
     since: Timestamp,
-) -> Result<Vec<Spot>, Error> {
+) -> Result<Vec<LineMember>, Error> {
     const SINCE: &str =
         "SELECT user_id, place FROM drop_entries WHERE drop_id = ? AND entered_at > ? AND state <> ?";
-    let rows: Vec<SpotRow> = db::on!(connection, raw => {
+    let rows: Vec<LineMemberRow> = db::on!(connection, raw => {
         sqlx::query_as(SINCE)
             .bind(bytes(drop.as_uuid()))
             .bind(since.as_millis())

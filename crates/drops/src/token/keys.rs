@@ -9,7 +9,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 pub(super) const ALGORITHM: &str = "EdDSA";
-/// What keys are derived for: a secret that signs tokens signs nothing else.
+/// The context of the key derivation: keys derived from the same secret for another purpose differ.
 const PURPOSE: &[u8] = b"playhouse drops admission token v1";
 
 /// A key that signs and verifies.
@@ -42,17 +42,17 @@ pub struct JsonWebKey {
     purpose: &'static str,
 }
 
-/// No key could be derived from a secret. Does not happen.
+/// No key could be derived from a secret. This should not happen.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no key can be made of a secret")]
-pub struct NoKey;
+#[error("no signing key can be derived from the secret")]
+pub struct KeyDerivationError;
 
 impl Key {
-    pub(super) fn derive(secret: &[u8]) -> Result<Self, NoKey> {
+    pub(super) fn derive(secret: &[u8]) -> Result<Self, KeyDerivationError> {
         let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), PURPOSE);
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).map_err(|_| NoKey)?;
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).map_err(|_| KeyDerivationError)?;
         let x = BASE64.encode(pair.public_key().as_ref());
-        // RFC 7638: the members that are required, in order and without spaces.
+        // RFC 7638: the required members, in order and without spaces.
         let thumbprint = digest::digest(
             &digest::SHA256,
             json!({ "crv": "Ed25519", "kty": "OKP", "x": x }).to_string().as_bytes(),

@@ -26,12 +26,12 @@ fn admission() -> Admission {
     }
 }
 
-fn verify(tokens: &AdmissionTokens, token: &str) -> Result<Admitted, Refused> {
+fn verify(tokens: &AdmissionTokens, token: &str) -> Result<VerifiedAdmission, TokenError> {
     let Admission { drop, user, .. } = admission();
     tokens.verify(token, drop, user, NOW)
 }
 
-/// A token with these parts, and a valid signature of the key.
+/// Builds a token from these parts with a valid signature of the key.
 fn signed(key: &Key, header: &Value, claims: &Value) -> String {
     let message = format!("{}.{}", BASE64.encode(header.to_string()), BASE64.encode(claims.to_string()));
     format!("{message}.{}", key.sign(&message))
@@ -42,11 +42,11 @@ fn part(token: &str, at: usize) -> Value {
 }
 
 #[test]
-fn a_token_names_drop_user_and_admission_until_it_expires() {
+fn token_names_drop_user_and_admission_until_it_expires() {
     let (tokens, admission) = (tokens(&[NEW]), admission());
     let token = tokens.sign(&admission, NOW);
     let Admission { id, drop, user, .. } = admission;
-    assert_eq!(verify(&tokens, &token), Ok(Admitted { drop, user, admission: id }));
+    assert_eq!(verify(&tokens, &token), Ok(VerifiedAdmission { drop, user, admission: id }));
     assert_eq!(
         part(&token, 1),
         json!({
@@ -54,15 +54,15 @@ fn a_token_names_drop_user_and_admission_until_it_expires() {
             "iat": 1_772_366_400, "exp": 1_772_366_461,
         })
     );
-    // The gateway's clock may be five seconds ahead of the one that `exp` is of.
+    // The gateway's clock may be five seconds ahead of the database's, which `exp` comes from.
     let last = Timestamp::from_millis(1_772_366_465_999);
-    assert!(tokens.verify(&token, drop, user, last).is_ok(), "it never ends before its admission");
+    assert!(tokens.verify(&token, drop, user, last).is_ok(), "a token never expires before its admission");
     let end = Timestamp::from_millis(1_772_366_466_000);
-    assert_eq!(tokens.verify(&token, drop, user, end), Err(Refused::Expired));
+    assert_eq!(tokens.verify(&token, drop, user, end), Err(TokenError::Expired));
 }
 
 #[test]
-fn a_token_is_accepted_whichever_clock_is_behind() {
+fn token_is_accepted_whichever_clock_is_behind() {
     let (tokens, admission) = (tokens(&[NEW]), admission());
     let token = tokens.sign(&admission, NOW);
     // Signed by a gateway whose clock is a minute ahead of the one that verifies.
@@ -71,39 +71,35 @@ fn a_token_is_accepted_whichever_clock_is_behind() {
     let mut claims = part(&token, 1);
     claims["exp"] = json!(i64::MAX);
     let endless = signed(&tokens.0[0], &part(&token, 0), &claims);
-    assert!(verify(&tokens, &endless).is_ok(), "no number overflows");
+    assert!(verify(&tokens, &endless).is_ok(), "the largest expiry does not overflow");
     claims["exp"] = json!(i64::MIN);
-    assert_eq!(verify(&tokens, &signed(&tokens.0[0], &part(&token, 0), &claims)), Err(Refused::Expired));
+    assert_eq!(verify(&tokens, &signed(&tokens.0[0], &part(&token, 0), &claims)), Err(TokenError::Expired));
 }
 
 #[test]
-fn a_token_is_good_for_its_player_and_its_drop_only() {
+fn token_is_valid_only_for_its_player_and_drop() {
     let (tokens, admission) = (tokens(&[NEW]), admission());
     let token = tokens.sign(&admission, NOW);
     let (other_drop, other_user) = (DropId::generate(), UserId::generate());
-    assert_eq!(tokens.verify(&token, admission.drop, other_user, NOW), Err(Refused::OtherPlayer));
-    assert_eq!(tokens.verify(&token, other_drop, admission.user, NOW), Err(Refused::OtherDrop));
+    assert_eq!(tokens.verify(&token, admission.drop, other_user, NOW), Err(TokenError::OtherPlayer));
+    assert_eq!(tokens.verify(&token, other_drop, admission.user, NOW), Err(TokenError::OtherDrop));
 }
 
 #[test]
-fn secrets_are_rotated_one_after_the_other() {
+fn secrets_can_be_rotated() {
     let (old, both, new) = (tokens(&[OLD]), tokens(&[NEW, OLD]), tokens(&[NEW]));
     let before = old.sign(&admission(), NOW);
-    assert!(verify(&both, &before).is_ok(), "a token of the secret before is accepted");
+    assert!(verify(&both, &before).is_ok(), "a token of the previous secret is accepted");
     let after = both.sign(&admission(), NOW);
     assert!(verify(&new, &after).is_ok(), "the first secret signs");
-    assert_eq!(verify(&old, &after), Err(Refused::Signature));
-    assert_eq!(
-        verify(&new, &before),
-        Err(Refused::Signature),
-        "a secret that is removed takes its tokens with it"
-    );
+    assert_eq!(verify(&old, &after), Err(TokenError::Signature));
+    assert_eq!(verify(&new, &before), Err(TokenError::Signature), "removing a secret invalidates its tokens");
     let published: Vec<String> = both.public_keys().keys.into_iter().map(|key| key.kid).collect();
     assert_eq!(published, [new.0[0].id.clone(), old.0[0].id.clone()]);
 }
 
 #[test]
-fn a_token_that_was_changed_is_refused() {
+fn modified_token_is_refused() {
     let tokens = tokens(&[NEW]);
     let token = tokens.sign(&admission(), NOW);
     for (at, letter) in token.char_indices() {
@@ -117,11 +113,11 @@ fn a_token_that_was_changed_is_refused() {
 }
 
 #[test]
-fn no_other_algorithm_type_or_issuer_passes() {
+fn other_algorithms_types_and_issuers_are_refused() {
     let tokens = tokens(&[NEW]);
     let token = tokens.sign(&admission(), NOW);
     let (key, header, claims) = (&tokens.0[0], part(&token, 0), part(&token, 1));
-    assert!(verify(&tokens, &signed(key, &header, &claims)).is_ok(), "the forger of this test can sign");
+    assert!(verify(&tokens, &signed(key, &header, &claims)).is_ok(), "the helper produces valid tokens");
     let with = |name: &str, value: Value| {
         let mut header = header.clone();
         header[name] = value;
@@ -140,15 +136,15 @@ fn no_other_algorithm_type_or_issuer_passes() {
     for header in wrong {
         assert!(verify(&tokens, &signed(key, &header, &claims)).is_err(), "{header}");
     }
-    // What confuses naive verifiers: no signature at all, and a MAC whose key is the public key.
+    // Known attacks: no signature at all, and a MAC whose key is the public key.
     for (algorithm, signature) in [("none", String::new()), ("HS256", mac(key, &token))] {
         let header = BASE64.encode(with("alg", json!(algorithm)).to_string());
         let payload = token.split('.').nth(1).unwrap();
         assert!(verify(&tokens, &format!("{header}.{payload}.{signature}")).is_err(), "{algorithm}");
     }
     let mut foreign = claims;
-    foreign["iss"] = json!("somebody else");
-    assert_eq!(verify(&tokens, &signed(key, &header, &foreign)), Err(Refused::Malformed));
+    foreign["iss"] = json!("another issuer");
+    assert_eq!(verify(&tokens, &signed(key, &header, &foreign)), Err(TokenError::Malformed));
 }
 
 fn mac(key: &Key, token: &str) -> String {
@@ -156,7 +152,7 @@ fn mac(key: &Key, token: &str) -> String {
     BASE64.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.public()), message.as_bytes()))
 }
 
-/// Verifies tokens from the JWKS with Node's own crypto, as a shop of a game would: it shares no code with us.
+/// Verifies tokens with the JWKS and Node's own crypto, as a game's shop would. It shares no code with us.
 const SHOP: &str = r#"
     const { createPublicKey, verify } = require("node:crypto");
     const { jwks, tokens } = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
@@ -173,25 +169,25 @@ const SHOP: &str = r#"
 "#;
 
 #[test]
-fn a_shop_verifies_tokens_by_the_published_keys_alone() {
+fn shop_verifies_tokens_with_the_published_keys_alone() {
     let (both, foreign) = (tokens(&[NEW, OLD]), tokens(&[b"a secret that is not ours at all, really"]));
     let (new, old) = (both.sign(&admission(), NOW), tokens(&[OLD]).sign(&admission(), NOW));
     let forged = foreign.sign(&admission(), NOW);
-    let asked = json!({ "jwks": both.public_keys(), "tokens": [new, old, forged] });
+    let request = json!({ "jwks": both.public_keys(), "tokens": [new, old, forged] });
     let node = testkit::need!(testkit::node());
     let node = Command::new(node).args(["-e", SHOP]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut node = node.unwrap();
-    node.stdin.take().unwrap().write_all(asked.to_string().as_bytes()).unwrap();
-    let answered = node.wait_with_output().unwrap();
-    let claims: Vec<Value> = serde_json::from_slice(&answered.stdout).unwrap();
+    node.stdin.take().unwrap().write_all(request.to_string().as_bytes()).unwrap();
+    let output = node.wait_with_output().unwrap();
+    let claims: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(claims[0]["jti"], admission().id.to_string());
     assert_eq!(claims[1], claims[0], "both keys are published");
-    assert_eq!(claims[2], Value::Null, "a forged token is none");
+    assert_eq!(claims[2], Value::Null, "a forged token is refused");
 }
 
-/// Signed by us, whatever it says: what comes after the signature is read, too.
+/// Signs random payloads, so that the code after the signature check is fuzzed, too.
 #[test]
-fn no_token_breaks_the_verification() {
+fn verification_survives_any_token() {
     let tokens = tokens(&[NEW, OLD]);
     let good = tokens.sign(&admission(), NOW);
     let payload = BASE64.decode(good.split('.').nth(1).unwrap()).unwrap();

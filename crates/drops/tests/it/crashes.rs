@@ -1,22 +1,22 @@
-//! A process that is killed at each point of a purchase.
+//! Processes that are killed at each fault point of a purchase.
 
 use std::os::unix::process::ExitStatusExt;
 
-use drops::orders::{OrderState, Outcome};
+use drops::orders::{OrderState, PaymentOutcome};
 use drops::stock::Adjustment;
 use testkit::{Program, eventually};
 
 use super::*;
 
-/// What the process that is killed works on, as JSON.
-const DOOMED: &str = "TESTKIT_DROPS_PURCHASE";
-/// Set for a process that gives each request a transaction of its own.
-const ALONE: &str = "TESTKIT_DROPS_ALONE";
+/// The environment variable that makes the test the child process. Its value is the `PurchaseSetup` as JSON.
+const CHILD: &str = "TESTKIT_DROPS_PURCHASE";
+/// Set if the child process gives each request its own transaction.
+const ONE_BY_ONE: &str = "TESTKIT_DROPS_ALONE";
 const SIGKILL: i32 = 9;
 
-/// How the process makes orders and confirms payments.
+/// How the child process writes orders and payments.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum TransactionMode {
     Grouped,
     OneByOne,
 }
@@ -37,8 +37,8 @@ const POINTS: [&str; 13] = [
     "drops.expire.committed",
 ];
 
-/// Those that are also passed by a request that has a transaction of its own.
-const POINTS_ALONE: [&str; 5] = [
+/// The fault points that a request in its own transaction passes, too.
+const POINTS_ONE_BY_ONE: [&str; 5] = [
     "drops.pay.uncommitted",
     "drops.pay.committed",
     "drops.order.granted",
@@ -47,57 +47,63 @@ const POINTS_ALONE: [&str; 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_survives_a_kill_at_each_point() {
-    if let Ok(scene) = std::env::var(DOOMED) {
-        let scene = Scene::read(&scene);
-        let mut shop = Shop::reopen(&scene.url).await;
-        if std::env::var(ALONE).is_ok() {
-            shop.orders = shop.orders.one_by_one();
+async fn purchase_resumes_after_a_kill_at_each_fault_point() {
+    if let Ok(setup) = std::env::var(CHILD) {
+        let setup = PurchaseSetup::parse(&setup);
+        let mut shop = Shop::reopen(&setup.url).await;
+        if std::env::var(ONE_BY_ONE).is_ok() {
+            shop.orders = shop.orders.without_batching();
         }
-        purchase(&shop, &scene).await;
+        purchase(&shop, &setup).await;
         return;
     }
-    for place in testkit::need!(SqlPlace::all().await) {
+    for place in testkit::need!(TestDatabase::all().await) {
         let mut shop = Shop::open(&place).await;
-        let alone = POINTS_ALONE.map(|point| (point, Way::OneByOne));
-        for (point, way) in POINTS.map(|point| (point, Way::Grouped)).into_iter().chain(alone) {
-            let scene = Scene::new(&shop, &place).await;
-            // A SQLite file has one process.
+        let one_by_one = POINTS_ONE_BY_ONE.map(|point| (point, TransactionMode::OneByOne));
+        for (point, mode) in
+            POINTS.map(|point| (point, TransactionMode::Grouped)).into_iter().chain(one_by_one)
+        {
+            let setup = PurchaseSetup::new(&shop, &place).await;
+            // Only one process may open a SQLite file.
             shop.db.close().await;
             drop(shop);
-            let mut doomed = Program::new(std::env::current_exe().unwrap())
-                .args(["--exact", "crashes::a_purchase_survives_a_kill_at_each_point", "--nocapture"])
-                .env(DOOMED, scene.to_string())
+            let mut child = Program::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "crashes::purchase_resumes_after_a_kill_at_each_fault_point",
+                    "--nocapture",
+                ])
+                .env(CHILD, setup.to_string())
                 .env("TESTKIT_FAULT", point);
-            if let Way::OneByOne = way {
-                doomed = doomed.env(ALONE, "1");
+            if let TransactionMode::OneByOne = mode {
+                child = child.env(ONE_BY_ONE, "1");
             }
-            let doomed = doomed.start().unwrap();
-            let status = doomed.wait(PATIENCE).await;
-            assert_eq!(status.signal(), Some(SIGKILL), "{point}, {way:?}: {:?}", doomed.lines());
+            let child = child.start().unwrap();
+            let status = child.wait(PATIENCE).await;
+            assert_eq!(status.signal(), Some(SIGKILL), "{point}, {mode:?}: {:?}", child.lines());
             shop = Shop::reopen(&place.url()).await;
-            // Nothing is half done.
-            shop.assert_sound(scene.long.drop).await;
-            shop.assert_sound(scene.short.drop).await;
-            // Who tries again with the same keys gets what they asked for, once.
-            let order = purchase(&shop, &scene).await;
-            assert_eq!(counts(shop.assert_sound(scene.long.drop).await), (5, 0, 1), "{point}");
-            assert_eq!(counts(shop.assert_sound(scene.short.drop).await), (5, 0, 0), "{point}");
+            // No change is half done.
+            shop.assert_sound(setup.long.drop).await;
+            shop.assert_sound(setup.short.drop).await;
+            // A retry with the same keys has its effect once.
+            let order = purchase(&shop, &setup).await;
+            assert_eq!(counts(shop.assert_sound(setup.long.drop).await), (5, 0, 1), "{point}");
+            assert_eq!(counts(shop.assert_sound(setup.short.drop).await), (5, 0, 0), "{point}");
             assert_eq!(shop.owned(&order).await, 1, "{point}");
             assert_eq!(shop.published(order.id).await, ["PENDING", "PAID"], "{point}");
         }
     }
 }
 
-/// A player inside of two drops, one of which holds reservations for a moment only.
-struct Scene {
+/// A player who is inside two drops: one with long reservations, one with very short ones.
+struct PurchaseSetup {
     url: String,
-    long: Admitted,
-    short: Admitted,
+    long: VerifiedAdmission,
+    short: VerifiedAdmission,
 }
 
-impl Scene {
-    async fn new(shop: &Shop, place: &SqlPlace) -> Self {
+impl PurchaseSetup {
+    async fn new(shop: &Shop, place: &TestDatabase) -> Self {
         let terms = Terms { units: 5, limit: 3, hold_ms: MINUTE };
         let (long, short) = (shop.drop_of(terms).await, shop.drop_of(Terms { hold_ms: 1, ..terms }).await);
         let player = shop.customer(&format!("player of {long}")).await;
@@ -108,28 +114,29 @@ impl Scene {
         }
     }
 
-    fn read(text: &str) -> Self {
-        let scene: Value = serde_json::from_str(text).unwrap();
-        let id = |name: &str, at: usize| scene[name][at].as_str().unwrap().parse().unwrap();
-        let admitted = |name| Admitted {
+    fn parse(text: &str) -> Self {
+        let setup: Value = serde_json::from_str(text).unwrap();
+        let id = |name: &str, at: usize| setup[name][at].as_str().unwrap().parse().unwrap();
+        let admitted = |name| VerifiedAdmission {
             drop: DropId::from_uuid(id(name, 0)),
             user: UserId::from_uuid(id(name, 1)),
             admission: AdmissionId::from_uuid(id(name, 2)),
         };
-        let url = scene["url"].as_str().unwrap().to_owned();
+        let url = setup["url"].as_str().unwrap().to_owned();
         Self { url, long: admitted("long"), short: admitted("short") }
     }
 }
 
-impl std::fmt::Display for Scene {
+impl std::fmt::Display for PurchaseSetup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ids = |of: &Admitted| [of.drop.to_string(), of.user.to_string(), of.admission.to_string()];
+        let ids =
+            |of: &VerifiedAdmission| [of.drop.to_string(), of.user.to_string(), of.admission.to_string()];
         write!(f, "{}", json!({ "url": self.url, "long": ids(&self.long), "short": ids(&self.short) }))
     }
 }
 
-/// Does everything that has a point, each under its own key.
-async fn purchase(shop: &Shop, Scene { long, short, .. }: &Scene) -> Order {
+/// Passes every fault point, each request with its own key.
+async fn purchase(shop: &Shop, PurchaseSetup { long, short, .. }: &PurchaseSetup) -> Order {
     let held = shop.stock.reserve(*long, 2, "buy").await.unwrap();
     let order = shop.orders.pay(long.user, held.id, Some(1)).await.unwrap();
     let adjustment = Adjustment {
@@ -152,47 +159,47 @@ async fn purchase(shop: &Shop, Scene { long, short, .. }: &Scene) -> Order {
     order
 }
 
-/// The orders that the process which is killed confirms together, as JSON.
-const DOOMED_GROUP: &str = "TESTKIT_DROPS_GROUP";
-/// More than connections, so that they do not all make the first group.
-const IN_GROUPS: usize = 40;
+/// The environment variable that makes the test the child process. Its value has the orders that are paid together, as JSON.
+const GROUP_CHILD: &str = "TESTKIT_DROPS_GROUP";
+/// More payments than connections, so that the first group cannot take all of them.
+const PAYMENTS: usize = 40;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_of_a_group_survive_a_kill() {
-    if let Ok(scene) = std::env::var(DOOMED_GROUP) {
-        let scene: Value = serde_json::from_str(&scene).unwrap();
-        let shop = Shop::reopen(scene["url"].as_str().unwrap()).await;
-        let webhooks: Vec<Webhook> = scene["orders"].as_array().unwrap().iter().map(confirmation).collect();
-        let drop = scene["drop"].as_str().unwrap().parse().unwrap();
+async fn grouped_payments_resume_after_kill() {
+    if let Ok(setup) = std::env::var(GROUP_CHILD) {
+        let setup: Value = serde_json::from_str(&setup).unwrap();
+        let shop = Shop::reopen(setup["url"].as_str().unwrap()).await;
+        let webhooks: Vec<Webhook> = setup["orders"].as_array().unwrap().iter().map(confirmation).collect();
+        let drop = setup["drop"].as_str().unwrap().parse().unwrap();
         shop.send_together(drop, &webhooks, 2).await;
         return;
     }
-    for place in testkit::need!(SqlPlace::all().await) {
+    for place in testkit::need!(TestDatabase::all().await) {
         let mut shop = Shop::open(&place).await;
-        // The first group is what came first; the second one gathered while that was under way.
+        // The second group gathers while the first one is in flight.
         for (point, is_committed) in [("drops.order.uncommitted@2", false), ("drops.order.committed@2", true)]
         {
             let drop = shop.drop_of(Terms { units: 100, limit: 1, hold_ms: 10 * MINUTE }).await;
             let mut orders = Vec::new();
-            for n in 0..IN_GROUPS {
+            for n in 0..PAYMENTS {
                 let player = shop.admitted(drop, &format!("{point}-{n}")).await;
                 orders.push(shop.ordered(player, 1).await);
             }
-            let written: Vec<Value> = orders.iter().map(written).collect();
-            let scene = json!({ "url": place.url(), "drop": drop.to_string(), "orders": written });
-            // A SQLite file has one process.
+            let encoded: Vec<Value> = orders.iter().map(encode).collect();
+            let setup = json!({ "url": place.url(), "drop": drop.to_string(), "orders": encoded });
+            // Only one process may open a SQLite file.
             shop.db.close().await;
             std::mem::drop(shop);
-            let doomed = Program::new(std::env::current_exe().unwrap())
-                .args(["--exact", "crashes::payments_of_a_group_survive_a_kill", "--nocapture"])
-                .env(DOOMED_GROUP, scene.to_string())
+            let child = Program::new(std::env::current_exe().unwrap())
+                .args(["--exact", "crashes::grouped_payments_resume_after_kill", "--nocapture"])
+                .env(GROUP_CHILD, setup.to_string())
                 .env("TESTKIT_FAULT", point)
                 .start()
                 .unwrap();
-            let status = doomed.wait(PATIENCE).await;
-            assert_eq!(status.signal(), Some(SIGKILL), "{point}: {:?}", doomed.lines());
+            let status = child.wait(PATIENCE).await;
+            assert_eq!(status.signal(), Some(SIGKILL), "{point}: {:?}", child.lines());
             shop = Shop::reopen(&place.url()).await;
-            // All of a group happened, or nothing of it.
+            // A group commits as a whole or not at all.
             let levels = shop.assert_sound(drop).await;
             let (sales, transactions) = shop.sales(drop).await;
             assert_eq!((levels.sold, transactions), (sales, if is_committed { 2 } else { 1 }), "{point}");
@@ -206,8 +213,8 @@ async fn payments_of_a_group_survive_a_kill() {
             if is_committed {
                 assert!(sales > 2, "the second group has more than one payment: {sales}");
             }
-            // The provider sends all of them again.
-            let webhooks: Vec<Webhook> = written.iter().map(confirmation).collect();
+            // The provider sends all webhooks again.
+            let webhooks: Vec<Webhook> = encoded.iter().map(confirmation).collect();
             let again = futures::future::join_all(webhooks.iter().map(|webhook| shop.orders.record(webhook)));
             let repeated = again.await.into_iter().filter(|answer| is_repeated(answer.as_ref().unwrap()));
             assert_eq!(repeated.count() as i64, sales, "{point}");
@@ -220,16 +227,16 @@ async fn payments_of_a_group_survive_a_kill() {
     }
 }
 
-const fn is_repeated(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Repeated(OrderState::Paid))
+const fn is_repeated(outcome: &PaymentOutcome) -> bool {
+    matches!(outcome, PaymentOutcome::Repeated(OrderState::Paid))
 }
 
-/// An order as the other process reads it.
-fn written(order: &Order) -> Value {
+/// Encodes an order for the child process.
+fn encode(order: &Order) -> Value {
     json!([order.id.to_string(), order.amount])
 }
 
-/// The webhook that pays for an order: the same whichever process makes it.
+/// Returns the webhook that pays for an order. Both processes build the same one.
 fn confirmation(order: &Value) -> Webhook {
     let id = order[0].as_str().unwrap();
     Webhook {

@@ -1,4 +1,4 @@
-//! Many buyers, few units, and processes that are killed in the middle.
+//! Many buyers, few units, and processes that are killed while they sell.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use testkit::{Program, Seed, eventually};
 
 use super::*;
 
-/// What the process that is killed works on, as JSON.
-const DOOMED: &str = "TESTKIT_DROPS_STORM";
-const PROGRESS: &str = "steps of the storm";
+/// The environment variable that makes the test the child process. Its value is the setup as JSON.
+const CHILD: &str = "TESTKIT_DROPS_STORM";
+const PROGRESS: &str = "steps taken";
 const UNITS: i64 = 12;
 const LIMIT: i64 = 3;
 const BUYERS: usize = 16;
 const KILLS: u64 = 3;
-/// So short that reservations expire under those who pay for them.
+/// Short, so that reservations expire while players pay.
 const HOLD_MS: u64 = 30;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_oversold_or_lost_under_kills() {
-    if let Ok(scene) = std::env::var(DOOMED) {
-        return doomed(&serde_json::from_str(&scene).unwrap()).await;
+async fn no_unit_is_oversold_or_lost_under_kills() {
+    if let Ok(setup) = std::env::var(CHILD) {
+        return run_child(&serde_json::from_str(&setup).unwrap()).await;
     }
-    for place in testkit::need!(SqlPlace::all().await) {
-        survive(&place).await;
+    for place in testkit::need!(TestDatabase::all().await) {
+        run_with_kills(&place).await;
     }
 }
 
-async fn survive(place: &SqlPlace) {
+async fn run_with_kills(place: &TestDatabase) {
     let seed = Seed::new();
     let mut shop = Shop::open(place).await;
     let item = shop.drop_of(Terms { units: UNITS, limit: LIMIT, hold_ms: HOLD_MS }).await;
@@ -40,52 +40,52 @@ async fn survive(place: &SqlPlace) {
         buyers.iter().map(|buyer| [buyer.user.to_string(), buyer.admission.to_string()]).collect();
     for kill in 0..KILLS {
         let mut choices = seed.choices(1_000 + kill);
-        let scene = json!({
+        let setup = json!({
             "url": place.url(), "drop": item.to_string(), "buyers": ids, "seed": choices.u64(..),
         });
-        // A SQLite file has one process.
+        // Only one process may open a SQLite file.
         shop.db.close().await;
         drop(shop);
-        let doomed = Program::new(std::env::current_exe().unwrap())
-            .args(["--exact", "interleavings::nothing_is_oversold_or_lost_under_kills", "--nocapture"])
-            .env(DOOMED, scene.to_string())
+        let child = Program::new(std::env::current_exe().unwrap())
+            .args(["--exact", "interleavings::no_unit_is_oversold_or_lost_under_kills", "--nocapture"])
+            .env(CHILD, setup.to_string())
             .start()
             .unwrap();
         let step = choices.u64(1..40);
         let line = format!("{step} {PROGRESS}");
-        let storming = doomed.wait_for_line(&line, PATIENCE);
+        let progressing = child.wait_for_line(&line, PATIENCE);
         if place.is_server() {
             // This process sells at the same time.
-            let beside = Shop::reopen(&place.url()).await;
-            let selling = storm(&beside, &buyers, seed.choices(kill), 60, &|| ());
+            let concurrent = Shop::reopen(&place.url()).await;
+            let selling = take_random_steps(&concurrent, &buyers, seed.choices(kill), 60, &|| ());
             let killing = async {
-                storming.await;
-                doomed.kill();
+                progressing.await;
+                child.kill();
             };
             tokio::join!(selling, killing);
-            beside.db.close().await;
+            concurrent.db.close().await;
         } else {
-            storming.await;
-            doomed.kill();
+            progressing.await;
+            child.kill();
         }
-        doomed.wait(PATIENCE).await;
+        child.wait(PATIENCE).await;
         shop = Shop::reopen(&place.url()).await;
         let levels = shop.assert_sound(item).await;
         assert!(levels.sold + levels.reserved <= levels.total(), "{levels:?}");
     }
-    settle(&shop, item, &buyers).await;
+    check_at_end(&shop, item, &buyers).await;
 }
 
-/// Waits until nothing is held, then compares the stock with what players own and with what was published.
-async fn settle(shop: &Shop, drop: DropId, buyers: &[Admitted]) {
-    eventually("everything expires", PATIENCE, || async {
+/// Waits until no unit is reserved, then compares the stock with entitlements, orders and events.
+async fn check_at_end(shop: &Shop, drop: DropId, buyers: &[VerifiedAdmission]) {
+    eventually("all reservations expire", PATIENCE, || async {
         shop.stock.expire(100).await.unwrap();
         shop.stock.levels(drop).await.unwrap().reserved == 0
     })
     .await;
     let levels = shop.assert_sound(drop).await;
     let owned = shop.scalar("SELECT CAST(COALESCE(SUM(quantity), 0) AS SIGNED) FROM entitlements").await;
-    assert_eq!(owned, levels.sold, "what is sold is owned");
+    assert_eq!(owned, levels.sold, "every sold unit is owned");
     let published = shop.all_published().await;
     let mut units = 0;
     for buyer in buyers {
@@ -96,8 +96,8 @@ async fn settle(shop: &Shop, drop: DropId, buyers: &[Admitted]) {
         units += of_buyer;
         for order in orders {
             let states = &published[&order.id.to_string()];
-            assert_eq!(states.len() as i64, order.version, "one event for each change: {states:?}");
-            assert_eq!(states.last().map(String::as_str), Some(order.state.word()));
+            assert_eq!(states.len() as i64, order.version, "one event per change: {states:?}");
+            assert_eq!(states.last().map(String::as_str), Some(order.state.as_str()));
         }
     }
     assert_eq!(units, levels.sold);
@@ -105,7 +105,7 @@ async fn settle(shop: &Shop, drop: DropId, buyers: &[Admitted]) {
 }
 
 impl Shop {
-    /// The states that events of orders name, by order, oldest first.
+    /// Returns the states in the events of every order, oldest first.
     pub(super) async fn all_published(&self) -> BTreeMap<String, Vec<String>> {
         let mut entries = self.outbox.queue().list(Filter::All, 1_000_000).await.unwrap();
         entries.reverse();
@@ -120,43 +120,43 @@ impl Shop {
     }
 }
 
-/// The process that is killed: sells until then.
-async fn doomed(scene: &Value) {
+/// Sells until this process is killed.
+async fn run_child(setup: &Value) {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let shop = Shop::reopen(&text(&scene["url"])).await;
-    let drop: DropId = text(&scene["drop"]).parse().unwrap();
-    let buyers = scene["buyers"].as_array().unwrap().iter().map(|buyer| Admitted {
+    let shop = Shop::reopen(&text(&setup["url"])).await;
+    let drop: DropId = text(&setup["drop"]).parse().unwrap();
+    let buyers = setup["buyers"].as_array().unwrap().iter().map(|buyer| VerifiedAdmission {
         drop,
         user: text(&buyer[0]).parse().unwrap(),
         admission: text(&buyer[1]).parse().unwrap(),
     });
-    let buyers: Vec<Admitted> = buyers.collect();
+    let buyers: Vec<VerifiedAdmission> = buyers.collect();
     let steps = std::sync::atomic::AtomicU64::new(0);
     let progress = || {
         let step = steps.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
         eprintln!("{step} {PROGRESS}");
     };
-    let choices = (0..4).map(|task| fastrand::Rng::with_seed(scene["seed"].as_u64().unwrap() ^ task));
-    let storms = choices.map(|choices| storm(&shop, &buyers, choices, usize::MAX, &progress));
-    futures::future::join_all(storms).await;
+    let choices = (0..4).map(|task| fastrand::Rng::with_seed(setup["seed"].as_u64().unwrap() ^ task));
+    let tasks = choices.map(|choices| take_random_steps(&shop, &buyers, choices, usize::MAX, &progress));
+    futures::future::join_all(tasks).await;
 }
 
-/// Does random things, some of which are given up half-way.
-pub(super) async fn storm(
+/// Takes random steps. Some are cancelled half-way.
+pub(super) async fn take_random_steps(
     shop: &Shop,
-    buyers: &[Admitted],
+    buyers: &[VerifiedAdmission],
     mut choices: fastrand::Rng,
     steps: usize,
     progress: &(impl Fn() + Sync),
 ) {
     for _ in 0..steps {
         let buyer = buyers[choices.usize(..buyers.len())];
-        let (what, quantity, patience) =
+        let (kind, quantity, timeout) =
             (choices.u32(..12), choices.i64(1..=LIMIT), Duration::from_micros(choices.u64(..20_000)));
-        let step = one_step(shop, buyer, what, quantity);
-        // Dropped in the middle, as when a client goes away.
+        let step = take_step(shop, buyer, kind, quantity);
+        // Cancelled half-way, as when a client disconnects.
         if choices.u8(..4) == 0 {
-            drop(tokio::time::timeout(patience, step).await);
+            drop(tokio::time::timeout(timeout, step).await);
         } else {
             step.await;
         }
@@ -164,8 +164,8 @@ pub(super) async fn storm(
     }
 }
 
-async fn one_step(shop: &Shop, buyer: Admitted, what: u32, quantity: i64) {
-    match what {
+async fn take_step(shop: &Shop, buyer: VerifiedAdmission, kind: u32, quantity: i64) {
+    match kind {
         0..=3 => {
             let reserved = shop.reserve(buyer, quantity).await;
             let Some(reservation) = expected(reserved) else { return };
@@ -175,7 +175,7 @@ async fn one_step(shop: &Shop, buyer: Admitted, what: u32, quantity: i64) {
             let _ = expected(shop.stock.expire(5).await);
         }
         5 => {
-            let (actor, reason) = ("olga".to_owned(), "storm".to_owned());
+            let (actor, reason) = ("olga".to_owned(), "random step".to_owned());
             let key = fastrand::u64(..).to_string();
             let by = if quantity == 1 { 1 } else { -1 };
             let _ = expected(shop.stock.adjust(buyer.drop, &Adjustment { by, actor, reason, key }).await);
@@ -186,24 +186,24 @@ async fn one_step(shop: &Shop, buyer: Admitted, what: u32, quantity: i64) {
             }
         }
         _ => {
-            let kind = match what {
+            let webhook_kind = match kind {
                 7..=9 => WebhookKind::Succeeded,
                 10 => WebhookKind::Failed,
                 _ => WebhookKind::Refunded,
             };
             for order in shop.orders.list(buyer.user, None, 2).await.unwrap() {
-                let _ = expected(shop.orders.record(&webhook(&order, kind)).await);
+                let _ = expected(shop.orders.record(&webhook(&order, webhook_kind)).await);
             }
         }
     }
 }
 
-/// Refusals are part of the storm; everything else is not.
+/// Returns none for refusals, which random steps may cause. Panics on any other error.
 fn expected<T>(done: Result<T, Error>) -> Option<T> {
     match done {
         Ok(done) => Some(done),
         Err(
-            // Those who have bought all they may have left.
+            // A player who has bought up to the limit has left.
             Error::NotAdmitted
             | Error::SoldOut { .. }
             | Error::OverLimit { .. }

@@ -1,35 +1,35 @@
-//! The whole way of a player, from the line to the entitlement, in random interleavings on processes that are killed.
+//! The whole journey of a player, from the line to the entitlement, in random interleavings on processes that are killed.
 //!
-//! Each round starts a process that does random things until it is killed at one of the fault points. On a database server this process does random
-//! things beside it. After each round, and at the end, everything that was acknowledged must be true.
+//! Each round starts a child process that takes random steps until it is killed at a fault point. On a database server the test
+//! process takes random steps at the same time. After each round, and at the end, every acknowledged request must have had its effect.
 //!
-//! Nothing here can wait for ever: each step has a deadline, and so have the process that is killed, a round and the test.
+//! Each step, each child process, each round and the whole test has a deadline.
 
+mod checks;
 mod facts;
+mod process;
 mod steps;
-mod verdict;
-mod world;
 
 use std::os::unix::process::ExitStatusExt;
 
 use testkit::{Program, Redis, Seed};
 
+use self::checks::History;
 use self::facts::Fact;
-use self::verdict::Witness;
-use self::world::{Scene, World};
+use self::process::{JourneySetup, Process};
 use super::*;
 
-/// What the process that is killed works on, as JSON.
-const DOOMED: &str = "TESTKIT_DROPS_JOURNEY";
-const TEST: &str = "journey::whatever_dies_every_player_gets_through_once";
-/// How many tasks the process that is killed has, and how many steps each takes at most.
+/// The environment variable that makes this test the child process. Its value is the `JourneySetup` as JSON.
+const CHILD: &str = "TESTKIT_DROPS_JOURNEY";
+const TEST: &str = "journey::every_player_is_admitted_once_despite_kills";
+/// How many tasks the child process runs, and how many steps each takes at most.
 const TASKS: u64 = 4;
 const STEPS: usize = 80;
 /// How long all rounds on one store may take.
-const WHOLE: Duration = Duration::from_secs(150);
+const ALL_ROUNDS: Duration = Duration::from_secs(150);
 const SIGKILL: i32 = 9;
 
-/// Where a process is killed, and the last of the times that it gets there at which it may be: rare points early, so that they are met.
+/// Fault points, each with the last passage at which the child may be killed. Rare points have low numbers, so that the child reaches them.
 const POINTS: [(&str, u32); 22] = [
     ("drops.join.uncommitted", 8),
     ("drops.join.committed", 8),
@@ -56,67 +56,68 @@ const POINTS: [(&str, u32); 22] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_dies_every_player_gets_through_once() {
-    if let Ok(scene) = std::env::var(DOOMED) {
-        return doomed(serde_json::from_str(&scene).unwrap()).await;
+async fn every_player_is_admitted_once_despite_kills() {
+    if let Ok(setup) = std::env::var(CHILD) {
+        return run_child(serde_json::from_str(&setup).unwrap()).await;
     }
     let seed = Seed::new();
-    for (n, place) in (0..).zip(testkit::need!(SqlPlace::all().await)) {
-        let surviving = survive(&place, seed, 10_000 * n);
-        tokio::time::timeout(WHOLE, surviving).await.expect("the rounds end in time");
+    for (n, place) in (0..).zip(testkit::need!(TestDatabase::all().await)) {
+        let rounds = run_rounds(&place, seed, 10_000 * n);
+        tokio::time::timeout(ALL_ROUNDS, rounds).await.expect("the rounds end in time");
     }
 }
 
-/// A process that does random things until it is killed.
-async fn doomed(scene: Scene) {
-    world::abort_when_late();
-    let seed = scene.seed;
-    let world = World::open(scene, facts::Notes::printed()).await;
-    let storms = (0..TASKS).map(|task| world.storm(fastrand::Rng::with_seed(seed ^ task), STEPS));
-    futures::future::join_all(storms).await;
-    // It was not killed, and ends as a process does that is stopped.
-    world.shop.db.close().await;
+/// Takes random steps until this process is killed.
+async fn run_child(setup: JourneySetup) {
+    process::abort_after_max_run_time();
+    let seed = setup.seed;
+    let process = Process::open(setup, facts::FactLog::to_stdout()).await;
+    let tasks =
+        (0..TASKS).map(|task| process.take_random_steps(fastrand::Rng::with_seed(seed ^ task), STEPS));
+    futures::future::join_all(tasks).await;
+    // The process was not killed, so it stops normally.
+    process.shop.db.close().await;
 }
 
 /// Runs all rounds on one store.
-async fn survive(place: &SqlPlace, seed: Seed, first: u64) {
-    // One process has its line in its memory, as with embedded stores; several share a Redis.
+async fn run_rounds(place: &TestDatabase, seed: Seed, first: u64) {
+    // Several processes share a Redis. A single process has its line in memory.
     let redis = if place.is_server() { Some(testkit::need!(Redis::private().await)) } else { None };
     let mut choices = seed.choices(first);
-    let scene = world::prepare(place, redis.as_ref().map(Redis::url)).await;
+    let setup = process::prepare(place, redis.as_ref().map(Redis::url)).await;
     let mut points = POINTS;
     choices.shuffle(&mut points);
-    let (mut witness, mut killed) = (Witness::default(), 0);
+    let (mut history, mut killed) = (History::default(), 0);
     for (round, (point, last)) in points.iter().enumerate() {
-        let scene = scene.with_seed(choices.u64(..));
+        let setup = setup.with_seed(choices.u64(..));
         let fault = format!("{point}@{}", choices.u32(1..=*last));
-        let doomed = Program::new(std::env::current_exe().unwrap())
+        let child = Program::new(std::env::current_exe().unwrap())
             .args(["--exact", TEST, "--nocapture"])
-            .env(DOOMED, serde_json::to_string(&scene).unwrap())
+            .env(CHILD, serde_json::to_string(&setup).unwrap())
             .env("TESTKIT_FAULT", &fault)
             .start()
             .unwrap();
-        // A SQLite file has one process.
-        let beside = async {
+        // Only one process may open a SQLite file.
+        let concurrent_steps = async {
             if place.is_server() {
-                let world = World::open(scene.clone(), facts::Notes::default()).await;
-                world.storm(seed.choices(first + 1 + round as u64), STEPS).await;
-                witness.heard(world.notes.take());
-                world.shop.db.close().await;
+                let process = Process::open(setup.clone(), facts::FactLog::default()).await;
+                process.take_random_steps(seed.choices(first + 1 + round as u64), STEPS).await;
+                history.add(process.fact_log.take());
+                process.shop.db.close().await;
             }
         };
-        let (status, ()) = tokio::join!(doomed.wait(PATIENCE * 2), beside);
+        let (status, ()) = tokio::join!(child.wait(PATIENCE * 2), concurrent_steps);
         let is_killed = status.signal() == Some(SIGKILL);
-        assert!(is_killed || status.success(), "{fault}: {status}: {:#?}", doomed.lines());
+        assert!(is_killed || status.success(), "{fault}: {status}: {:#?}", child.lines());
         killed += usize::from(is_killed);
-        witness.heard(doomed.lines().iter().filter_map(|line| Fact::parse(&line.text)).collect());
-        let world = World::open(scene, facts::Notes::default()).await;
-        verdict::after_a_round(&world, &mut witness).await;
-        world.shop.db.close().await;
+        history.add(child.lines().iter().filter_map(|line| Fact::parse(&line.text)).collect());
+        let process = Process::open(setup, facts::FactLog::default()).await;
+        checks::check_after_round(&process, &mut history).await;
+        process.shop.db.close().await;
     }
     let rounds = points.len();
     assert!(2 * killed >= rounds, "{killed} of {rounds} processes were killed");
-    let world = World::open(scene, facts::Notes::default()).await;
-    verdict::at_the_end(&world, &mut witness, choices).await;
-    eprintln!("{killed} of {rounds} processes were killed; {witness}");
+    let process = Process::open(setup, facts::FactLog::default()).await;
+    checks::check_at_end(&process, &mut history, choices).await;
+    eprintln!("{killed} of {rounds} processes were killed; {history}");
 }

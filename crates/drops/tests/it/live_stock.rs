@@ -1,4 +1,4 @@
-//! Stock changes reach watchers in other processes, through a real Redis that is cut in between.
+//! Stock changes reach watchers in other processes through a real Redis, also after its connection was cut.
 
 use std::io;
 use std::sync::Mutex;
@@ -7,19 +7,19 @@ use drops::stock::{LiveOptions, Snapshot, StockFeed, StockMetrics, StockPublishe
 use live::Live;
 use redis_store::RedisStore;
 use runtime::Drain;
-use testkit::{Keyspace, Proxy, Redis, eventually};
+use testkit::{FaultProxy, Redis, RedisNamespace, eventually};
 
 use super::*;
 
 const TERMS: Terms = Terms { units: 1_000, limit: 1_000, hold_ms: MINUTE };
-/// Nothing is read again and nothing is paced, unless a test asks for it.
+/// Practically no pacing and no full sync; tests that need them override these options.
 const OPTIONS: LiveOptions = LiveOptions {
     min_interval: Duration::from_millis(1),
     sync_interval: Duration::from_secs(3600),
     retry: Backoff::new(Duration::from_millis(10), Duration::from_millis(50)),
 };
 
-/// The live side of one process.
+/// The live messages and metrics of one process.
 struct Process {
     live: Live,
     metrics: StockMetrics,
@@ -28,14 +28,14 @@ struct Process {
 }
 
 impl Process {
-    async fn start(url: &str, keys: &Keyspace) -> Self {
+    async fn start(url: &str, keys: &RedisNamespace) -> Self {
         let redis = redis_store::Redis::open(url, Duration::from_secs(2)).await.unwrap();
         let live = Live::new(&RedisStore::Redis(redis), keys.prefix());
         let mut registry = Registry::default();
         let metrics = StockMetrics::new(&mut registry);
         let (running, drain) = (live.clone(), Drain::new());
         let until = drain.clone();
-        // As supervision does it.
+        // Restarts the loop, as supervision does.
         tokio::spawn(async move {
             while !until.is_requested() {
                 if running.run(until.clone()).await.is_err() {
@@ -54,7 +54,7 @@ impl Process {
         StockFeed::new(self.live.clone(), shop.stock.clone(), options, self.metrics.clone())
     }
 
-    /// The value of a counter as it is exposed; 0 if it has not been counted yet.
+    /// Returns the exposed value of a counter, or 0 if it is not exposed yet.
     fn count(&self, name: &str) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -70,13 +70,13 @@ impl Drop for Process {
 }
 
 const FAILURES: &str = "inventory_pubsub_failure_total";
-const FAILED: &str = "drops_stock_publish_attempts_total{outcome=\"failed\"}";
-const PUBLISHED: &str = "drops_stock_publish_attempts_total{outcome=\"published\"}";
-const RECEIVED: &str = "drops_stock_feed_messages_total";
-const READS: &str = "drops_stock_feed_reads_total";
+const FAILED: &str = "playhouse_drops_stock_publish_attempts_total{outcome=\"failed\"}";
+const PUBLISHED: &str = "playhouse_drops_stock_publish_attempts_total{outcome=\"published\"}";
+const RECEIVED: &str = "playhouse_drops_stock_feed_messages_total";
+const READS: &str = "playhouse_drops_stock_feed_reads_total";
 
-async fn shop() -> (SqlPlace, Shop, DropId, Admitted) {
-    let place = SqlPlace::sqlite().unwrap();
+async fn shop() -> (TestDatabase, Shop, DropId, VerifiedAdmission) {
+    let place = TestDatabase::sqlite().unwrap();
     let shop = Shop::open(&place).await;
     let drop = shop.drop_of(TERMS).await;
     let ada = shop.admitted(drop, "ada").await;
@@ -97,7 +97,7 @@ async fn all_see(watches: &mut [StockWatch], version: i64, reserved: i64) {
     }
 }
 
-/// What was logged by this thread.
+/// Captures the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -118,44 +118,44 @@ impl io::Write for Log {
     }
 }
 
-// One thread, so that the log of all tasks is captured.
+// Runs on one thread, so that the log of all tasks is captured.
 #[tokio::test]
-async fn a_purchase_succeeds_although_its_stock_cannot_be_published() {
+async fn a_purchase_succeeds_if_its_stock_cannot_be_published() {
     let server = testkit::need!(Redis::shared().await);
-    let (keys, log) = (server.keyspace(), Log::default());
+    let (keys, log) = (server.namespace(), Log::default());
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _captured = tracing::subscriber::set_default(subscriber);
     let (_place, shop, drop, ada) = shop().await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = FaultProxy::to(server.addr()).await;
     let (here, there) =
         (Process::start(&proxy.url(keys.url()), &keys).await, Process::start(keys.url(), &keys).await);
     let paced = LiveOptions { sync_interval: Duration::from_millis(500), ..OPTIONS };
     let mut watch = there.feed(&shop, paced).watch(drop).await.unwrap();
-    // The attempts take a second at least, so the purchase would be seen to wait for them.
+    // Publishing retries for at least a second, so a purchase that waited for it would be noticed.
     let slow = Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
-    // The change after it waits, so that its attempts are not counted.
+    // The interval delays the next message, so that its attempts are not counted.
     here.publish(&shop, LiveOptions { retry: slow, min_interval: Duration::from_secs(1), ..OPTIONS });
     shop.reserve(ada, 1).await.unwrap();
     assert_eq!(sees(&mut watch, 2).await.reserved, 1);
-    eventually("it is published", PATIENCE, async || here.count(PUBLISHED) == 1).await;
+    eventually("the change is published", PATIENCE, async || here.count(PUBLISHED) == 1).await;
     proxy.cut().await;
     let order = shop.ordered(ada, 1).await;
     shop.orders.record(&webhook(&order, WebhookKind::Succeeded)).await.unwrap();
     assert_eq!(shop.owned(&order).await, 1);
     assert_eq!(here.count(FAILURES), 0, "the purchase does not wait for the message");
-    eventually("it is given up", PATIENCE, async || here.count(FAILURES) > 0).await;
+    eventually("publishing is given up", PATIENCE, async || here.count(FAILURES) > 0).await;
     assert_eq!((here.count(FAILED), here.count(FAILURES), here.count(PUBLISHED)), (3, 1, 1));
     let text = log.text();
     let warnings: Vec<&str> = text.lines().filter(|line| line.contains("was not published")).collect();
     assert_eq!(warnings.len(), 1, "{text}");
     assert!(warnings[0].contains("WARN") && warnings[0].contains("attempts=3"), "{text}");
-    // The watchers see it all the same, by the next full sync.
+    // The next full sync shows the change to watchers.
     let version = shop.stock.levels(drop).await.unwrap().version;
     assert_eq!(sees(&mut watch, version).await.sold, 1);
     // When Redis is back, changes are published again.
     proxy.pass().await;
-    eventually("it is published again", PATIENCE, async || {
+    eventually("changes are published again", PATIENCE, async || {
         shop.reserve(ada, 1).await.unwrap();
         here.count(PUBLISHED) > 1
     })
@@ -168,20 +168,20 @@ async fn a_hundred_thousand_watchers_cost_one_message_per_change_and_one_read() 
     const CHANGES: i64 = 4;
     const BURST: i64 = 20;
     let server = testkit::need!(Redis::shared().await);
-    let keys = server.keyspace();
+    let keys = server.namespace();
     let (_place, shop, drop, ada) = shop().await;
     let (here, there) = (Process::start(keys.url(), &keys).await, Process::start(keys.url(), &keys).await);
     here.publish(&shop, LiveOptions { min_interval: Duration::from_millis(500), ..OPTIONS });
     let feed = there.feed(&shop, OPTIONS);
     let watches = futures::future::join_all((0..WATCHERS).map(|_| feed.watch(drop))).await;
     let mut watches: Vec<StockWatch> = watches.into_iter().map(Result::unwrap).collect();
-    assert_eq!(there.count(READS), 1, "all of them share the first read");
+    assert_eq!(there.count(READS), 1, "all watchers share the first read");
     for change in 1..=CHANGES {
         shop.reserve(ada, 1).await.unwrap();
         all_see(&mut watches, 1 + change, change).await;
     }
     assert_eq!((there.count(RECEIVED), there.count(READS)), (CHANGES as u64, 1));
-    // Changes that come faster than the interval share messages.
+    // Changes within one interval share a message.
     for _ in 0..BURST {
         shop.reserve(ada, 1).await.unwrap();
     }
@@ -191,13 +191,13 @@ async fn a_hundred_thousand_watchers_cost_one_message_per_change_and_one_read() 
     assert_eq!(there.count(READS), 1);
     let mut late = feed.watch(drop).await.unwrap();
     assert_eq!(late.current(), shop.stock.snapshot(drop).await.unwrap());
-    assert_eq!(there.count(READS), 1, "a later watcher reads nothing either");
+    assert_eq!(there.count(READS), 1, "a later watcher needs no read");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_within_an_interval_are_one_message() {
+async fn changes_within_an_interval_share_a_message() {
     let server = testkit::need!(Redis::shared().await);
-    let keys = server.keyspace();
+    let keys = server.namespace();
     let (_place, shop, drop, ada) = shop().await;
     let (here, there) = (Process::start(keys.url(), &keys).await, Process::start(keys.url(), &keys).await);
     here.publish(&shop, LiveOptions { min_interval: Duration::from_secs(2), ..OPTIONS });
@@ -206,8 +206,8 @@ async fn changes_within_an_interval_are_one_message() {
         shop.reserve(ada, 1).await.unwrap();
     }
     let last = shop.stock.snapshot(drop).await.unwrap();
-    assert_eq!(last.version, 51, "each was a change of its own");
-    assert_eq!(sees(&mut watch, last.version).await, last, "the newest is not lost");
+    assert_eq!(last.version, 51, "each reserve was a change");
+    assert_eq!(sees(&mut watch, last.version).await, last, "the newest change is not lost");
     let received = there.count(RECEIVED);
     assert!((2..10).contains(&received), "{received} messages for 50 changes");
 }
@@ -215,7 +215,7 @@ async fn changes_within_an_interval_are_one_message() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_are_updated_at_a_bounded_rate() {
     let server = testkit::need!(Redis::shared().await);
-    let keys = server.keyspace();
+    let keys = server.namespace();
     let (_place, shop, drop, ada) = shop().await;
     let (here, there) = (Process::start(keys.url(), &keys).await, Process::start(keys.url(), &keys).await);
     here.publish(&shop, OPTIONS);
@@ -233,15 +233,15 @@ async fn watchers_are_updated_at_a_bounded_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gap_is_followed_by_a_read() {
+async fn a_gap_triggers_a_read() {
     let server = testkit::need!(Redis::shared().await);
-    let keys = server.keyspace();
+    let keys = server.namespace();
     let (_place, shop, drop, ada) = shop().await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = FaultProxy::to(server.addr()).await;
     let there = Process::start(&proxy.url(keys.url()), &keys).await;
     let mut watch = there.feed(&shop, OPTIONS).watch(drop).await.unwrap();
     proxy.cut().await;
-    // Nobody publishes it, so nothing but the gap brings it to the watcher.
+    // No process publishes this change, so only the gap can make the watcher read it.
     shop.reserve(ada, 3).await.unwrap();
     proxy.pass().await;
     assert_eq!(sees(&mut watch, 2).await.reserved, 3);
@@ -249,7 +249,7 @@ async fn a_gap_is_followed_by_a_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_sync_shows_what_no_message_said() {
+async fn a_full_sync_shows_changes_without_a_message() {
     let (_place, shop, drop, ada) = shop().await;
     let live = Live::new(&RedisStore::Memory, "");
     let metrics = StockMetrics::new(&mut Registry::default());
@@ -262,9 +262,9 @@ async fn a_full_sync_shows_what_no_message_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drop_that_nobody_watches_is_forgotten() {
+async fn a_drop_without_watchers_is_unsubscribed() {
     let server = testkit::need!(Redis::shared().await);
-    let keys = server.keyspace();
+    let keys = server.namespace();
     let (_place, shop, drop, _) = shop().await;
     let there = Process::start(keys.url(), &keys).await;
     let options = LiveOptions { sync_interval: Duration::from_millis(50), ..OPTIONS };
@@ -275,7 +275,7 @@ async fn a_drop_that_nobody_watches_is_forgotten() {
     let channels = async || there.live.positions::<DropId>().len();
     assert_eq!(channels().await, 1);
     std::mem::drop(watch);
-    eventually("it unsubscribes", PATIENCE, async || channels().await == 0).await;
+    eventually("the feed unsubscribes", PATIENCE, async || channels().await == 0).await;
     let mut again = feed.watch(drop).await.unwrap();
     assert_eq!(again.current().total, TERMS.units);
 }

@@ -1,22 +1,22 @@
-//! Stock and orders on real stores: one suite over SQLite, MariaDB and, where there is one, MySQL.
+//! Stock and orders on real stores: one suite over SQLite, MariaDB and, if installed, MySQL.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-mod buying;
+mod batching;
 mod crashes;
-mod creating;
-mod erasing;
+mod creation;
+mod erasure;
 #[path = "../support/events.rs"]
 mod events;
-mod groups;
 mod interleavings;
 mod journey;
 #[path = "../support/kendall.rs"]
 mod kendall;
 mod live_stock;
-mod meetings;
 mod provider;
-mod reserving;
+mod purchases;
+mod races;
+mod reservations;
 mod webhooks;
 
 use std::sync::Arc;
@@ -27,25 +27,25 @@ use base::{Backoff, Clock, Timestamp};
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
 use drops::orders::{Order, Orders, Webhook, WebhookKind};
-use drops::stock::{Admitted, Levels, Reservation, Stock};
-use drops::{AdmissionId, DropId, EraseFromDrops, Error, OrderId};
+use drops::stock::{Levels, Reservation, Stock, VerifiedAdmission};
+use drops::{AdmissionId, DropId, DropsEraser, Error, OrderId};
 use entitlement::{Entitlements, Holding, RevokeOnErase};
-use hierlock::{Locks, Options, Provision};
+use hierlock::{LockManager, Options, Provisioner};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, ConnectOptions};
-use testkit::SqlPlace;
+use testkit::TestDatabase;
 use work_queue::Filter;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BUCKETS: u32 = 1_000;
-/// The time of the process.
+/// The time on the clock of every process.
 const NOW: i64 = 1_772_366_400_000;
 const PRICE: i64 = 1_999;
 const MINUTE: u64 = 60_000;
 
-/// What one process has.
+/// The services of one process, with their own connections.
 #[derive(Clone)]
 struct Shop {
     db: Db,
@@ -56,7 +56,7 @@ struct Shop {
     orders: Orders,
 }
 
-/// A drop as a test wants it.
+/// The terms of a test's drop.
 #[derive(Clone, Copy)]
 struct Terms {
     units: i64,
@@ -65,8 +65,8 @@ struct Terms {
 }
 
 impl Shop {
-    /// Makes the tables and opens them.
-    async fn open(place: &SqlPlace) -> Self {
+    /// Creates the tables and opens the services.
+    async fn open(place: &TestDatabase) -> Self {
         let config = config(&place.url());
         let db = Db::open(&config).await.unwrap();
         let all = [
@@ -79,19 +79,19 @@ impl Shop {
         db.migrate(&all).await.unwrap();
         if let Some(server) = config.server() {
             hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
-            Provision::new(server, BUCKETS).run(|_| ()).await.unwrap();
+            Provisioner::new(server, BUCKETS).run(|_| ()).await.unwrap();
         }
         Self::on(db, &config).await
     }
 
-    /// Opens tables that are there.
+    /// Opens the services on existing tables.
     async fn reopen(url: &str) -> Self {
         let config = config(url);
         Self::on(Db::open(&config).await.unwrap(), &config).await
     }
 
-    /// Another process beside it, where there can be one.
-    async fn another(&self, place: &SqlPlace) -> Self {
+    /// Opens a second process. Returns this one on SQLite, where only one process may open the file.
+    async fn another(&self, place: &TestDatabase) -> Self {
         if place.is_server() { Self::reopen(&place.url()).await } else { self.clone() }
     }
 
@@ -99,8 +99,8 @@ impl Shop {
         let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
         let clock = Clock::manual(Timestamp::from_millis(NOW));
         let locks = match config.server() {
-            Some(server) => Locks::mysql(server, &options).await.unwrap(),
-            None => Locks::in_process(&options, &clock),
+            Some(server) => LockManager::mysql(server, &options).await.unwrap(),
+            None => LockManager::in_process(&options, &clock),
         };
         let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
         let outbox = Outbox::new(db.clone(), queue_config(), metrics, clock.clone());
@@ -109,12 +109,12 @@ impl Shop {
         let entitlements = Entitlements::new(db.clone(), locks, outbox.clone(), clock.clone(), metrics);
         let stock = Stock::new(db.clone());
         accounts.on_erase(Arc::new(RevokeOnErase::new(outbox.clone(), clock.clone())));
-        accounts.on_erase(Arc::new(EraseFromDrops::new(stock.clone())));
+        accounts.on_erase(Arc::new(DropsEraser::new(stock.clone())));
         let orders = Orders::new(db.clone(), stock.clone(), entitlements.clone(), outbox.clone(), clock);
         Self { db, outbox, accounts, entitlements, stock, orders }
     }
 
-    /// An open drop.
+    /// Creates an open drop.
     async fn drop_of(&self, terms: Terms) -> DropId {
         let Terms { units, limit, hold_ms } = terms;
         let drop = DropId::generate();
@@ -138,7 +138,7 @@ impl Shop {
         drop
     }
 
-    /// Sets the number of a drop's state.
+    /// Sets a drop's state by its number in the table.
     async fn set_state(&self, drop: DropId, state: i32) {
         self.execute("UPDATE drops SET state = ? WHERE drop_id = ?", state.into(), drop).await;
     }
@@ -150,12 +150,17 @@ impl Shop {
         tx.commit().await.unwrap();
     }
 
-    /// Lets a user into a drop.
-    async fn admit(&self, drop: DropId, (user, account): (UserId, AccountId)) -> Admitted {
+    /// Admits a user to a drop.
+    async fn admit(&self, drop: DropId, (user, account): (UserId, AccountId)) -> VerifiedAdmission {
         self.admit_until(drop, (user, account), i64::MAX).await
     }
 
-    async fn admit_until(&self, drop: DropId, (user, account): (UserId, AccountId), until: i64) -> Admitted {
+    async fn admit_until(
+        &self,
+        drop: DropId,
+        (user, account): (UserId, AccountId),
+        until: i64,
+    ) -> VerifiedAdmission {
         let admission = AdmissionId::generate();
         let mut tx = self.db.begin().await.unwrap();
         let ids = [drop.as_uuid(), user.as_uuid(), account.as_uuid(), admission.as_uuid()];
@@ -167,10 +172,10 @@ impl Shop {
                 .execute(connection).await.unwrap();
         });
         tx.commit().await.unwrap();
-        Admitted { drop, user, admission }
+        VerifiedAdmission { drop, user, admission }
     }
 
-    /// A user with a default account.
+    /// Creates a user with a default account.
     async fn customer(&self, name: &str) -> (UserId, AccountId) {
         let sign_in = SignIn {
             issuer: "test".to_owned(),
@@ -182,36 +187,36 @@ impl Shop {
         (user, self.accounts.accounts(user).await.unwrap()[0].id)
     }
 
-    async fn admitted(&self, drop: DropId, name: &str) -> Admitted {
+    async fn admitted(&self, drop: DropId, name: &str) -> VerifiedAdmission {
         self.admit(drop, self.customer(name).await).await
     }
 
-    async fn reserve(&self, admitted: Admitted, quantity: i64) -> Result<Reservation, Error> {
+    async fn reserve(&self, admitted: VerifiedAdmission, quantity: i64) -> Result<Reservation, Error> {
         self.stock.reserve(admitted, quantity, &format!("key-{}", fastrand::u64(..))).await
     }
 
-    /// A reservation and its order.
-    async fn ordered(&self, admitted: Admitted, quantity: i64) -> Order {
+    /// Reserves units and orders them.
+    async fn ordered(&self, admitted: VerifiedAdmission, quantity: i64) -> Order {
         let reservation = self.reserve(admitted, quantity).await.unwrap();
         self.orders.pay(admitted.user, reservation.id, None).await.unwrap()
     }
 
-    /// How many swords an account has.
+    /// Returns how many swords the account of an order owns.
     async fn owned(&self, order: &Order) -> i64 {
         let holding = Holding { user: order.user, account: order.account, resource: "sword".to_owned() };
         match self.entitlements.get(&holding).await {
             Ok(view) => view.quantity.unwrap_or_default(),
-            Err(entitlement::Error::Unknown(_)) => 0,
+            Err(entitlement::Error::NotFound(_)) => 0,
             Err(error) => panic!("{error:?}"),
         }
     }
 
-    /// The states that the events of orders name, oldest first.
+    /// Returns the states in the events of an order, oldest first.
     async fn published(&self, order: OrderId) -> Vec<String> {
         self.states_of(&format!("order/{order}")).await
     }
 
-    /// The states that the events of a key name, oldest first.
+    /// Returns the states in the events of a key, oldest first.
     async fn states_of(&self, key: &str) -> Vec<String> {
         let mut entries = self.outbox.queue().list(Filter::All, 100_000).await.unwrap();
         entries.reverse();
@@ -254,7 +259,7 @@ fn queue_config() -> outbox::Config {
     }
 }
 
-/// What the provider says of an order, under an id of its own.
+/// Returns a webhook about an order, with a new webhook id.
 fn webhook(order: &Order, kind: WebhookKind) -> Webhook {
     Webhook {
         id: format!("msg_{}", fastrand::u64(..)),
@@ -266,7 +271,7 @@ fn webhook(order: &Order, kind: WebhookKind) -> Webhook {
     }
 }
 
-/// The counts but for what an operator changed: available, reserved, sold.
+/// Returns the available, reserved and sold units, without adjustments by operators.
 const fn counts(levels: Levels) -> (i64, i64, i64) {
     (levels.available, levels.reserved, levels.sold)
 }

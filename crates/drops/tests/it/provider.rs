@@ -5,7 +5,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use base::error::Coded;
-use drops::Payments;
+use drops::PaymentWebhooks;
 use drops::orders::OrderState;
 use testkit::{Payment, PaymentProvider, PaymentWebhook, Seed};
 use tokio::net::TcpListener;
@@ -13,11 +13,11 @@ use webhook::Verifier;
 
 use super::*;
 
-testkit::on_all_stores!(a_bad_provider_sells_every_unit_once);
+testkit::on_all_stores!(a_faulty_provider_cannot_sell_a_unit_twice);
 
 const BUYERS: usize = 8;
 
-async fn a_bad_provider_sells_every_unit_once(place: &SqlPlace) {
+async fn a_faulty_provider_cannot_sell_a_unit_twice(place: &TestDatabase) {
     let seed = Seed::new();
     let shop = Shop::open(place).await;
     let drop = shop.drop_of(Terms { units: 20, limit: 2, hold_ms: MINUTE }).await;
@@ -25,7 +25,7 @@ async fn a_bad_provider_sells_every_unit_once(place: &SqlPlace) {
     let url = format!("http://{}/payments", listener.local_addr().unwrap());
     let provider = PaymentProvider::start(url).await;
     let payments =
-        Payments::new(Verifier::new([provider.secret.as_str()]).unwrap(), Duration::from_secs(300));
+        PaymentWebhooks::new(Verifier::new([provider.secret.as_str()]).unwrap(), Duration::from_secs(300));
     let orders = shop.orders.clone();
     let receive = move |headers: HeaderMap, body: Bytes| async move {
         let read = payments.read(&headers, &body, Clock::system().now());
@@ -59,10 +59,10 @@ async fn a_bad_provider_sells_every_unit_once(place: &SqlPlace) {
         let state = [OrderState::Paid, OrderState::Paid, OrderState::Refunded, OrderState::Failed][n % 4];
         expected.push((order, state));
         if n == 0 {
-            refuses(&shop, &provider, &payment).await;
+            check_refusals(&shop, &provider, &payment).await;
         }
     }
-    let statuses = provider.send_badly(&all, seed.choices(1)).await;
+    let statuses = provider.send_unreliably(&all, seed.choices(1)).await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     for (order, state) in &expected {
         let after = shop.orders.order(order.user, order.id).await.unwrap();
@@ -72,12 +72,12 @@ async fn a_bad_provider_sells_every_unit_once(place: &SqlPlace) {
     assert_eq!(counts(shop.assert_sound(drop).await), (12, 0, 8));
 }
 
-fn drop_outcome(_: drops::orders::Outcome) {}
+fn drop_outcome(_: drops::orders::PaymentOutcome) {}
 
-/// What is forged, old, or about nothing that we know has no effect.
-async fn refuses(shop: &Shop, provider: &PaymentProvider, payment: &Payment) {
+/// Checks that forged, old and unknown webhooks have no effect.
+async fn check_refusals(shop: &Shop, provider: &PaymentProvider, payment: &Payment) {
     let good = provider.webhook("succeeded", payment);
-    assert_eq!(provider.send(&provider.forged(&good)).await, 401);
+    assert_eq!(provider.send(&provider.forge(&good)).await, 401);
     let old = PaymentWebhook { sent_at: good.sent_at - 3_600, ..good.clone() };
     assert_eq!(provider.send(&old).await, 401);
     let unknown = Payment { order: OrderId::generate().to_string(), ..payment.clone() };
@@ -90,7 +90,7 @@ async fn refuses(shop: &Shop, provider: &PaymentProvider, payment: &Payment) {
     }
     let nonsense = Payment { order: "7".to_owned(), ..payment.clone() };
     assert_eq!(provider.send(&provider.webhook("succeeded", &nonsense)).await, 400);
-    // Of a kind that we do not know: acknowledged and ignored.
+    // An unknown kind is acknowledged and ignored.
     assert_eq!(provider.send(&provider.webhook("created", payment)).await, 200);
     assert_eq!(shop.scalar("SELECT COUNT(*) FROM drop_payment_webhooks").await, 0);
 }

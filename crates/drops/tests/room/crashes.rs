@@ -3,39 +3,39 @@
 use std::os::unix::process::ExitStatusExt;
 
 use drops::model::EntryState;
-use drops::{DropId, Standing};
-use testkit::{Keyspace, Program, Redis, SqlPlace, eventually, need};
+use drops::{DropId, PlayerStatus};
+use testkit::{Program, Redis, RedisNamespace, TestDatabase, eventually, need};
 
 use crate::pop_first::pop_first;
 use crate::{PATIENCE, Process, line_at, owning, terms, user};
 
-/// Has what the process is to do that is killed.
-const DOOMED: &str = "TESTKIT_DOOMED_ROOM";
-const SURVIVED: &str = "it was not killed";
+/// The task of the process that is killed.
+const TASK_ENV: &str = "TESTKIT_DOOMED_ROOM";
+const NOT_KILLED: &str = "it was not killed";
 
-/// Where processes of one test meet.
-pub(crate) struct Stage {
-    pub(crate) place: SqlPlace,
-    pub(crate) keys: Keyspace,
+/// The stores that the processes of one test share.
+pub(crate) struct TestStores {
+    pub(crate) place: TestDatabase,
+    pub(crate) keys: RedisNamespace,
 }
 
-impl Stage {
+impl TestStores {
     pub(crate) async fn all() -> Result<Vec<Self>, testkit::Error> {
         let redis = Redis::shared().await?;
-        let places = SqlPlace::all().await?;
-        Ok(places.into_iter().map(|place| Self { place, keys: redis.keyspace() }).collect())
+        let places = TestDatabase::all().await?;
+        Ok(places.into_iter().map(|place| Self { place, keys: redis.namespace() }).collect())
     }
 
     pub(crate) async fn process(&self) -> Process {
         Process::open(&self.place.url(), line_at(self.keys.url(), self.keys.prefix()).await).await
     }
 
-    /// Has another process do something. It is killed at this point, or else does it to the end.
-    pub(crate) async fn elsewhere(&self, action: &str, drop: DropId, point: Option<&str>) {
+    /// Runs an action in another process. It is killed at `point`, or else runs to the end.
+    pub(crate) async fn run_in_other_process(&self, action: &str, drop: DropId, point: Option<&str>) {
         let (url, redis, prefix) = (self.place.url(), self.keys.url(), self.keys.prefix());
         let program = Program::new(std::env::current_exe().unwrap())
-            .args(["--exact", "crashes::doomed_process", "--nocapture"])
-            .env(DOOMED, [url.as_str(), redis, prefix, &drop.to_string(), action].join("\n"));
+            .args(["--exact", "crashes::other_process", "--nocapture"])
+            .env(TASK_ENV, [url.as_str(), redis, prefix, &drop.to_string(), action].join("\n"));
         let program = match point {
             Some(point) => program.env("TESTKIT_FAULT", point),
             None => program,
@@ -49,10 +49,10 @@ impl Stage {
     }
 }
 
-/// What runs in the process that is killed. Does nothing when it is run as a test.
+/// Runs the action in the other process. Does nothing when run as a test.
 #[tokio::test(flavor = "multi_thread")]
-async fn doomed_process() {
-    let Ok(task) = std::env::var(DOOMED) else { return };
+async fn other_process() {
+    let Ok(task) = std::env::var(TASK_ENV) else { return };
     let [url, redis, prefix, drop, action] = task.split('\n').collect::<Vec<_>>()[..] else {
         panic!("{task}")
     };
@@ -66,41 +66,37 @@ async fn doomed_process() {
         _ => drop_result(process.cycle(drop).await),
     }
     process.db.close().await;
-    println!("{SURVIVED}");
+    println!("{NOT_KILLED}");
 }
 
 fn drop_result<T>(_: T) {}
 
-/// Four players wait, and the line knows them.
-async fn four_waiting(stage: &Stage) -> DropId {
-    let process = stage.process().await;
+/// Opens a drop with four waiting players and a filled line.
+async fn drop_with_four_waiting(stores: &TestStores) -> DropId {
+    let process = stores.process().await;
     let drop = process.open_drop(terms(2, 100)).await.id;
     for player in 1..=4 {
         process.join(drop, player).await.unwrap();
     }
     process.room.reconcile().await.unwrap();
-    // A SQLite file has one process.
+    // Only one process may open a SQLite file.
     process.db.close().await;
     drop
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_between_the_join_and_the_line() {
-    for stage in need!(Stage::all().await) {
-        let drop = four_waiting(&stage).await;
-        stage.elsewhere("join 5", drop, Some("drops.join.uncommitted")).await;
-        stage.elsewhere("join 6", drop, Some("drops.join.committed")).await;
-        let process = stage.process().await;
+async fn kill_between_join_and_line_keeps_the_place() {
+    for stores in need!(TestStores::all().await) {
+        let drop = drop_with_four_waiting(&stores).await;
+        stores.run_in_other_process("join 5", drop, Some("drops.join.uncommitted")).await;
+        stores.run_in_other_process("join 6", drop, Some("drops.join.committed")).await;
+        let process = stores.process().await;
         process.join(drop, 7).await.unwrap();
-        assert_eq!(
-            process.waiting(drop).await,
-            [1, 2, 3, 4, 6, 7],
-            "uncommitted is nothing, committed a place"
-        );
+        assert_eq!(process.waiting(drop).await, [1, 2, 3, 4, 6, 7], "only the committed join has a place");
         assert_eq!(process.in_line(drop).await, [1, 2, 3, 4, 7], "the line lacks the player");
-        // Who asks again has the place of before, and so has who only looks.
+        // Joining again or reading the status keeps the place.
         assert_eq!(process.join(drop, 6).await.unwrap().number, 5);
-        let Standing::Waiting(_) = process.room.standing(drop, user(6)).await.unwrap() else {
+        let PlayerStatus::Waiting(_) = process.room.status(drop, user(6)).await.unwrap() else {
             panic!("does not wait")
         };
         assert_eq!(process.in_line(drop).await, [1, 2, 3, 4, 6, 7]);
@@ -113,12 +109,12 @@ async fn killed_between_the_join_and_the_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_after_reading_the_batch_before_the_commit() {
-    for stage in need!(Stage::all().await) {
+async fn kill_before_the_commit_of_a_cycle_admits_no_player() {
+    for stores in need!(TestStores::all().await) {
         for point in ["drops.cycle.read", "drops.cycle.uncommitted"] {
-            let drop = four_waiting(&stage).await;
-            stage.elsewhere("cycle", drop, Some(point)).await;
-            let process = stage.process().await;
+            let drop = drop_with_four_waiting(&stores).await;
+            stores.run_in_other_process("cycle", drop, Some(point)).await;
+            let process = stores.process().await;
             assert_eq!(process.in_line(drop).await, [1, 2, 3, 4], "the line is untouched");
             assert_eq!(process.events("playhouse.drop.admitted.v1").await.len(), 0);
             assert_eq!(process.cycle(drop).await, [1, 2], "the same players are admitted next");
@@ -130,26 +126,26 @@ async fn killed_after_reading_the_batch_before_the_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_after_the_commit_before_the_line() {
-    for stage in need!(Stage::all().await) {
-        let drop = four_waiting(&stage).await;
-        stage.elsewhere("cycle", drop, Some("drops.cycle.committed")).await;
-        let process = stage.process().await;
+async fn kill_between_admission_and_line_admits_once() {
+    for stores in need!(TestStores::all().await) {
+        let drop = drop_with_four_waiting(&stores).await;
+        stores.run_in_other_process("cycle", drop, Some("drops.cycle.committed")).await;
+        let process = stores.process().await;
         assert_eq!(process.in_state(drop, EntryState::Entered).await, [1, 2]);
         assert_eq!(process.in_line(drop).await, [1, 2, 3, 4], "they are still in the line");
-        assert_eq!(process.cycle(drop).await, [3, 4], "nobody is admitted twice");
+        assert_eq!(process.cycle(drop).await, [3, 4], "no player is admitted twice");
         assert_eq!(process.in_line(drop).await, [0_u128; 0], "they were removed by the next cycle");
         let events = process.events("playhouse.drop.admitted.v1").await;
         let mut players: Vec<_> = events.iter().map(|event| event["user_id"].as_str().unwrap()).collect();
         players.dedup();
-        assert_eq!(players.len(), 4, "everybody was notified once");
+        assert_eq!(players.len(), 4, "every player was notified once");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_after_the_commit_with_others_in_front_since() {
-    for stage in need!(Stage::all().await) {
-        let process = stage.process().await;
+async fn next_cycle_removes_admitted_players_behind_the_front() {
+    for stores in need!(TestStores::all().await) {
+        let process = stores.process().await;
         let mut laned = terms(2, 1_000);
         laned.lanes = vec!["gold".to_owned()];
         let drop = process.open_drop(laned).await.id;
@@ -157,12 +153,12 @@ async fn killed_after_the_commit_with_others_in_front_since() {
             process.join(drop, player).await.unwrap();
         }
         process.room.reconcile().await.unwrap();
-        // A SQLite file has one process.
+        // Only one process may open a SQLite file.
         process.db.close().await;
         std::mem::drop(process);
-        stage.elsewhere("cycle", drop, Some("drops.cycle.committed")).await;
-        let process = stage.process().await;
-        // A lane of players who came later and wait in front of those that the killed process left in the line.
+        stores.run_in_other_process("cycle", drop, Some("drops.cycle.committed")).await;
+        let process = stores.process().await;
+        // These players joined later, in a priority lane before the players that the killed process left in the line.
         for player in 100..300 {
             process.room.join(drop, owning(player, &["gold"])).await.unwrap();
         }
@@ -170,26 +166,26 @@ async fn killed_after_the_commit_with_others_in_front_since() {
         let line = process.in_line(drop).await;
         assert_eq!(line.iter().filter(|player| **player < 100).copied().collect::<Vec<_>>(), [3]);
         for player in [1, 2] {
-            let standing = process.room.standing(drop, user(player)).await.unwrap();
-            assert!(matches!(standing, Standing::Entered(_)), "{standing:?}");
+            let status = process.room.status(drop, user(player)).await.unwrap();
+            assert!(matches!(status, PlayerStatus::Entered(_)), "{status:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_during_a_rebuild() {
-    for stage in need!(Stage::all().await) {
+async fn rebuild_resumes_after_kill() {
+    for stores in need!(TestStores::all().await) {
         for point in ["drops.rebuild.begun", "drops.rebuild.filled"] {
-            let drop = four_waiting(&stage).await;
-            stage.elsewhere("rebuild", drop, Some(point)).await;
-            let process = stage.process().await;
-            let Standing::Waiting(waiting) = process.room.standing(drop, user(2)).await.unwrap() else {
+            let drop = drop_with_four_waiting(&stores).await;
+            stores.run_in_other_process("rebuild", drop, Some(point)).await;
+            let process = stores.process().await;
+            let PlayerStatus::Waiting(waiting) = process.room.status(drop, user(2)).await.unwrap() else {
                 panic!("does not wait")
             };
-            assert_eq!(waiting.position, None, "{point}: half a line answers nothing");
+            assert_eq!(waiting.position, None, "{point}: a partly filled line has no positions");
             assert_eq!(process.room.rebuild(drop).await.unwrap(), None, "{point}: the lease is not over");
             process.join(drop, 5).await.unwrap();
-            assert_eq!(process.cycle(drop).await, [1, 2], "{point}: admissions go on");
+            assert_eq!(process.cycle(drop).await, [1, 2], "{point}: admissions continue");
             let rebuilt = async || process.room.rebuild(drop).await.unwrap();
             assert_eq!(eventually("the lease ends", PATIENCE, rebuilt).await, 3, "{point}");
             assert_eq!(process.in_line(drop).await, [3, 4, 5], "{point}");

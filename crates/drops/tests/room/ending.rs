@@ -1,25 +1,25 @@
-//! The end of a drop for those who still wait.
+//! Players who still wait when a drop ends.
 
 use std::collections::HashSet;
 
 use base::id::Uuid;
 use drops::model::{EntryState, LeftReason};
-use drops::{DropId, Ending, Error, Standing};
+use drops::{DropId, EndMode, Error, PlayerStatus};
 use testkit::need;
 
-use crate::crashes::Stage;
-use crate::{Process, on_all_stages, terms, user};
+use crate::crashes::TestStores;
+use crate::{Process, on_all_backends, terms, user};
 
-on_all_stages!(
-    everybody_who_waits_is_notified_once,
-    the_event_says_why_the_drop_ended,
-    a_close_that_races_joins_leaves_nobody_waiting,
+on_all_backends!(
+    every_waiting_player_is_notified_once,
+    event_says_why_the_drop_ended,
+    close_racing_with_joins_leaves_no_player_waiting,
 );
 
 const WAIT_ENDED: &str = "playhouse.drop.wait_ended.v1";
 
 impl Process {
-    /// Those who were notified that this drop is over, each as often as they were.
+    /// Returns the players who were notified that this drop ended, once per notification.
     async fn notified(&self, drop: DropId) -> Vec<u128> {
         let events = self.events(WAIT_ENDED).await;
         let of_drop = events.iter().filter(|event| event["drop_id"] == drop.to_string());
@@ -32,7 +32,7 @@ impl Process {
     }
 }
 
-async fn everybody_who_waits_is_notified_once(process: &Process) {
+async fn every_waiting_player_is_notified_once(process: &Process) {
     // More than two transactions.
     const PLAYERS: u128 = 1_100;
     let drop = process.open_drop(terms(2, 100)).await.id;
@@ -41,7 +41,7 @@ async fn everybody_who_waits_is_notified_once(process: &Process) {
     let admitted: HashSet<u128> = process.cycle(drop).await.into_iter().collect();
     let still: Vec<u128> = (1..=PLAYERS).filter(|player| !admitted.contains(player)).collect();
     assert_eq!(process.room.end_waiting().await.unwrap(), 0, "the drop is not over");
-    process.drops.close(drop, Ending::WithoutReservations).await.unwrap();
+    process.drops.close(drop, EndMode::UnlessReserved).await.unwrap();
     process.room.tick().await.unwrap();
     assert_eq!(
         process.notified(drop).await,
@@ -53,15 +53,15 @@ async fn everybody_who_waits_is_notified_once(process: &Process) {
     assert_eq!(process.notified(drop).await, still);
     assert_eq!(process.waiting(drop).await, [0_u128; 0]);
     assert_eq!(process.line.len(drop).await.unwrap(), 0, "the line is removed");
-    assert_eq!(process.room.end_waiting().await.unwrap(), 0, "once");
+    assert_eq!(process.room.end_waiting().await.unwrap(), 0, "every player is notified once");
     let player = still[0];
-    assert_eq!(process.room.standing(drop, user(player)).await.unwrap(), Standing::Left);
+    assert_eq!(process.room.status(drop, user(player)).await.unwrap(), PlayerStatus::Left);
     let reasons = process.left_reasons(drop).await;
     assert_eq!(reasons, HashSet::from([Some(2)]), "{:?}", LeftReason::DropEnded);
 }
 
 impl Process {
-    /// The numbers of the reasons for which players have left.
+    /// Returns the codes of the reasons why players left.
     async fn left_reasons(&self, drop: DropId) -> HashSet<Option<i32>> {
         let mut connection = self.db.connection().await.unwrap();
         let rows: Vec<Option<i32>> = db::on!(connection, raw => {
@@ -75,7 +75,7 @@ impl Process {
     }
 }
 
-async fn the_event_says_why_the_drop_ended(process: &Process) {
+async fn event_says_why_the_drop_ended(process: &Process) {
     let [sold, closed, cancelled] = [(); 3].map(|()| process.open_drop(terms(1, 10)));
     let (sold, closed, cancelled) = (sold.await, closed.await, cancelled.await);
     for drop in [&sold, &closed, &cancelled] {
@@ -83,8 +83,8 @@ async fn the_event_says_why_the_drop_ended(process: &Process) {
     }
     process.execute("UPDATE drop_stock SET available = 0, sold = 10 WHERE drop_id = ?", sold.id).await;
     process.drops.close_due().await.unwrap();
-    process.drops.close(closed.id, Ending::Forced).await.unwrap();
-    process.drops.cancel(cancelled.id, Ending::Forced).await.unwrap();
+    process.drops.close(closed.id, EndMode::Forced).await.unwrap();
+    process.drops.cancel(cancelled.id, EndMode::Forced).await.unwrap();
     process.room.end_waiting().await.unwrap();
     let events = process.events(WAIT_ENDED).await;
     assert_eq!(events.len(), 3);
@@ -95,7 +95,7 @@ async fn the_event_says_why_the_drop_ended(process: &Process) {
     }
 }
 
-async fn a_close_that_races_joins_leaves_nobody_waiting(process: &Process) {
+async fn close_racing_with_joins_leaves_no_player_waiting(process: &Process) {
     const PLAYERS: u128 = 200;
     let drop = process.open_drop(terms(1, 10)).await.id;
     let joins = (1..=PLAYERS).map(|player| {
@@ -109,7 +109,7 @@ async fn a_close_that_races_joins_leaves_nobody_waiting(process: &Process) {
     let closing = {
         let process = process.clone();
         tokio::spawn(async move {
-            process.drops.close(drop, Ending::WithoutReservations).await.unwrap();
+            process.drops.close(drop, EndMode::UnlessReserved).await.unwrap();
             process.room.end_waiting().await.unwrap();
         })
     };
@@ -123,29 +123,29 @@ async fn a_close_that_races_joins_leaves_nobody_waiting(process: &Process) {
     closing.await.unwrap();
     process.room.end_waiting().await.unwrap();
     joined.sort_unstable();
-    assert_eq!(process.notified(drop).await, joined, "who got in before the end, and nobody else");
+    assert_eq!(process.notified(drop).await, joined, "exactly the players who joined before the end");
     assert_eq!(process.waiting(drop).await, [0_u128; 0]);
     process.room.reconcile().await.unwrap();
     assert_eq!(process.line.len(drop).await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_killed_while_it_notifies_is_followed_by_another() {
+async fn notifying_resumes_after_kill() {
     const PLAYERS: u128 = 700;
-    for stage in need!(Stage::all().await) {
+    for stores in need!(TestStores::all().await) {
         for point in ["drops.end.uncommitted", "drops.end.committed", "drops.end.uncommitted@2"] {
-            let process = stage.process().await;
+            let process = stores.process().await;
             let drop = process.open_drop(terms(1, 10)).await.id;
             process.join_all(drop, PLAYERS).await;
-            process.drops.close(drop, Ending::WithoutReservations).await.unwrap();
-            // A SQLite file has one process.
+            process.drops.close(drop, EndMode::UnlessReserved).await.unwrap();
+            // Only one process may open a SQLite file.
             process.db.close().await;
             std::mem::drop(process);
-            stage.elsewhere("end", drop, Some(point)).await;
-            let process = stage.process().await;
+            stores.run_in_other_process("end", drop, Some(point)).await;
+            let process = stores.process().await;
             let before = process.notified(drop).await.len();
             let left = process.in_state(drop, EntryState::Left).await.len();
-            assert_eq!(left, before, "{point}: an entry and its event are one");
+            assert_eq!(left, before, "{point}: an entry and its event commit together");
             assert!(before < PLAYERS as usize, "{point}");
             process.room.end_waiting().await.unwrap();
             assert_eq!(process.notified(drop).await, (1..=PLAYERS).collect::<Vec<_>>(), "{point}");

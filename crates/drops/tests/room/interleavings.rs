@@ -1,24 +1,24 @@
-//! Random interleavings of joins, leaves, cycles and losses of the line: nobody is lost, nobody is admitted twice, order and limits hold.
+//! Random interleavings of joins, leaves, cycles and losses of the line: no player is lost or admitted twice, and order and limits hold.
 
 use std::collections::{BTreeMap, HashSet};
 
-use drops::model::{Entry, EntryState, Spot};
+use drops::model::{EntryState, LineEntry, LineMember};
 use drops::{DropId, Error};
 use fastrand::Rng;
-use testkit::{Redis, Seed, SqlPlace, need};
+use testkit::{Redis, Seed, TestDatabase, need};
 
 use crate::kendall::kendall_tau;
-use crate::{LinePlace, Process, number, owning, stages, terms, user};
+use crate::{LineBackend, Process, backends, number, owning, terms, user};
 
 const STEPS: usize = 150;
 const PLAYERS: u128 = 25;
 const BATCH: u32 = 4;
 const CAPACITY: u32 = 9;
 
-/// What must be true of a drop, followed step by step.
+/// The expected state of a drop, updated with every step.
 #[derive(Default)]
 struct Model {
-    waiting: BTreeMap<Spot, Entry>,
+    waiting: BTreeMap<LineMember, LineEntry>,
     inside: HashSet<u128>,
     admissions: HashSet<String>,
     /// Join numbers in the order of their admission.
@@ -43,7 +43,7 @@ impl Walk<'_> {
             14 => self.expire().await,
             15 => self.process.line.clear(self.drop).await.unwrap(),
             16..=17 => self.lose_some_of_the_line().await,
-            18 => drop(self.process.room.standing(self.drop, user(player)).await.unwrap()),
+            18 => drop(self.process.room.status(self.drop, user(player)).await.unwrap()),
             _ => drop(self.process.room.reconcile().await.unwrap()),
         }
     }
@@ -51,22 +51,22 @@ impl Walk<'_> {
     async fn join(&mut self, player: u128) {
         let owns: &[&str] = if self.has_lanes && player.is_multiple_of(3) { &["gold"] } else { &[] };
         let entry = self.process.room.join(self.drop, owning(player, owns)).await.unwrap();
-        let known = self.model.waiting.values().find(|known| known.user == entry.user);
-        match known {
-            Some(known) => assert_eq!(entry, *known, "joining again changes nothing"),
+        let waiting = self.model.waiting.values().find(|waiting| waiting.user == entry.user);
+        match waiting {
+            Some(waiting) => assert_eq!(entry, *waiting, "joining again changes nothing"),
             None if self.model.inside.contains(&player) => assert_eq!(entry.state, EntryState::Entered),
             None => {
                 let last = self.model.waiting.values().map(|entry| entry.number).max();
                 assert!(Some(entry.number) > last, "a later join has a higher number");
-                self.model.waiting.insert(entry.spot(), entry);
+                self.model.waiting.insert(entry.line_member(), entry);
             }
         }
     }
 
     async fn leave(&mut self, player: u128) {
         let left = self.process.room.leave(self.drop, user(player)).await;
-        let spot = self.model.waiting.keys().find(|spot| number(spot.user) == player).copied();
-        let was_there = spot.is_some_and(|spot| self.model.waiting.remove(&spot).is_some())
+        let member = self.model.waiting.keys().find(|member| number(member.user) == player).copied();
+        let was_there = member.is_some_and(|member| self.model.waiting.remove(&member).is_some())
             | self.model.inside.remove(&player);
         assert_eq!(was_there, left.is_ok());
         assert!(was_there || matches!(left, Err(Error::NotInLine)));
@@ -75,12 +75,12 @@ impl Walk<'_> {
     async fn cycle(&mut self) {
         let admitted = self.process.cycle(self.drop).await;
         let room = CAPACITY as usize - self.model.inside.len();
-        let expected: Vec<Entry> =
+        let expected: Vec<LineEntry> =
             self.model.waiting.values().take(room.min(BATCH as usize)).cloned().collect();
         let players: Vec<u128> = expected.iter().map(|entry| number(entry.user)).collect();
-        assert_eq!(admitted, players, "the first in order, as many as both limits allow");
+        assert_eq!(admitted, players, "the first players in order, as many as both limits allow");
         for entry in expected {
-            self.model.waiting.remove(&entry.spot());
+            self.model.waiting.remove(&entry.line_member());
             assert!(self.model.inside.insert(number(entry.user)), "admitted twice");
             assert!(self.model.admissions.insert(entry.admission.to_string()), "admitted twice");
             self.model.admitted.push(entry.number);
@@ -88,39 +88,39 @@ impl Walk<'_> {
     }
 
     async fn expire(&mut self) {
-        self.process.pass_admissions(self.drop).await;
+        self.process.expire_admissions(self.drop).await;
         self.model.inside.clear();
         self.cycle().await;
     }
 
-    /// As a process leaves it that dies between SQL and the line: some are missing, some are stale, some have an old place.
+    /// Damages the line as a process does that dies between SQL and Redis: players are missing, stale, or have an old place.
     async fn lose_some_of_the_line(&mut self) {
         let line = &self.process.line;
-        let spots = line.first(self.drop, 100).await.unwrap();
-        let lost: Vec<Spot> = spots.into_iter().filter(|_| self.choices.bool()).collect();
+        let members = line.first(self.drop, 100).await.unwrap();
+        let lost: Vec<LineMember> = members.into_iter().filter(|_| self.choices.bool()).collect();
         line.remove(self.drop, &lost).await.unwrap();
-        if let Some(spot) = lost.first() {
+        if let Some(member) = lost.first() {
             let stale = user(self.choices.u128(1..=2 * PLAYERS));
-            line.add(self.drop, &[Spot { place: spot.place, user: stale }]).await.unwrap();
+            line.add(self.drop, &[LineMember { place: member.place, user: stale }]).await.unwrap();
         }
     }
 
-    /// Admits everybody, and compares all there is.
+    /// Admits all players and checks the final state.
     async fn end(mut self) {
         while !self.model.waiting.is_empty() {
             self.expire().await;
         }
-        assert_eq!(self.process.waiting(self.drop).await, [0_u128; 0], "nobody is lost");
+        assert_eq!(self.process.waiting(self.drop).await, [0_u128; 0], "no player is lost");
         self.process.room.reconcile().await.unwrap();
         assert_eq!(self.process.in_line(self.drop).await, [0_u128; 0]);
-        let mut announced: Vec<String> = Vec::new();
+        let mut published: Vec<String> = Vec::new();
         for event in self.process.events("playhouse.drop.admitted.v1").await {
             if event["drop_id"] == self.drop.to_string() {
-                announced.push(event["admission_id"].as_str().unwrap().to_owned());
+                published.push(event["admission_id"].as_str().unwrap().to_owned());
             }
         }
-        let unique: HashSet<String> = announced.iter().cloned().collect();
-        assert_eq!((announced.len(), unique), (self.model.admitted.len(), self.model.admissions));
+        let unique: HashSet<String> = published.iter().cloned().collect();
+        assert_eq!((published.len(), unique), (self.model.admitted.len(), self.model.admissions));
         if !self.has_lanes {
             assert!((kendall_tau(&self.model.admitted) - 1.0).abs() < f64::EPSILON);
         }
@@ -128,9 +128,9 @@ impl Walk<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn random_steps_lose_nobody() {
+async fn random_steps_lose_no_player() {
     let seed = Seed::new();
-    for (n, (place, line)) in (0..).zip(need!(stages().await)) {
+    for (n, (place, line)) in (0..).zip(need!(backends().await)) {
         let process = Process::open(&place.url(), line.open().await).await;
         for has_lanes in [false, true] {
             let mut terms = terms(BATCH, CAPACITY);
@@ -148,15 +148,15 @@ async fn random_steps_lose_nobody() {
     }
 }
 
-/// Joins, leaves, cycles and losses of the line in several tasks and, where there can be, processes at once.
+/// Runs joins, leaves, cycles and losses of the line in concurrent tasks and, on servers, in two processes.
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_steps_lose_nobody() {
+async fn concurrent_steps_lose_no_player() {
     const TASKS: u64 = 6;
     const EACH: u128 = 25;
     let seed = Seed::new();
     let redis = need!(Redis::shared().await);
-    for place in need!(SqlPlace::all().await) {
-        let line = LinePlace::Redis(redis.keyspace());
+    for place in need!(TestDatabase::all().await) {
+        let line = LineBackend::Redis(redis.namespace());
         let one = Process::open(&place.url(), line.open().await).await;
         let other = if place.is_server() {
             Process::open(&place.url(), line.open().await).await
@@ -174,12 +174,12 @@ async fn concurrent_steps_lose_nobody() {
                     process.join(drop, player).await.unwrap();
                     match choices.u8(0..8) {
                         0 => {
-                            // Also who was admitted meanwhile can leave.
+                            // A player who was admitted meanwhile can leave, too.
                             process.room.leave(drop, user(player)).await.unwrap();
                             left.push(player);
                         }
                         1..=2 => {
-                            process.pass_period(drop).await;
+                            process.end_period(drop).await;
                             process.room.tick().await.unwrap();
                         }
                         3 => process.line.clear(drop).await.unwrap(),
@@ -198,9 +198,9 @@ async fn concurrent_steps_lose_nobody() {
             one.cycle(drop).await;
         }
         let inside: HashSet<u128> = one.in_state(drop, EntryState::Entered).await.into_iter().collect();
-        let everybody: HashSet<u128> = (1..=u128::from(TASKS) * EACH).collect();
-        assert_eq!(&inside | &left, everybody, "nobody is lost");
-        // Everybody joined once, so the place of a player is the order of the whole drop.
+        let all_players: HashSet<u128> = (1..=u128::from(TASKS) * EACH).collect();
+        assert_eq!(&inside | &left, all_players, "no player is lost");
+        // Every player joined once, so join numbers give the expected order of admissions.
         let mut connection = one.db.connection().await.unwrap();
         let numbers: Vec<(Vec<u8>, i64)> = db::on!(connection, raw => {
             sqlx::query_as("SELECT user_id, number FROM drop_entries WHERE drop_id = ?")
@@ -211,16 +211,16 @@ async fn concurrent_steps_lose_nobody() {
             .into_iter()
             .map(|(id, number)| (base::id::Uuid::from_slice(&id).unwrap().to_string(), number))
             .collect();
-        let announced: Vec<i64> = one
+        let published: Vec<i64> = one
             .events("playhouse.drop.admitted.v1")
             .await
             .iter()
             .map(|event| numbers[event["user_id"].as_str().unwrap()])
             .collect();
-        let unique: HashSet<i64> = announced.iter().copied().collect();
-        assert_eq!(unique.len(), announced.len(), "nobody is admitted twice");
+        let unique: HashSet<i64> = published.iter().copied().collect();
+        assert_eq!(unique.len(), published.len(), "no player is admitted twice");
         assert!(unique.len() >= inside.len());
-        assert!((kendall_tau(&announced) - 1.0).abs() < f64::EPSILON, "in order: {announced:?}");
+        assert!((kendall_tau(&published) - 1.0).abs() < f64::EPSILON, "in order: {published:?}");
         one.room.reconcile().await.unwrap();
         assert_eq!(one.in_line(drop).await, [0_u128; 0]);
     }

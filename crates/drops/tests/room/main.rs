@@ -1,21 +1,21 @@
-//! Waiting rooms on real stores: SQLite and MariaDB (and MySQL where there is one), each with the line in process and in Redis.
+//! Waiting rooms on real stores: SQLite and MariaDB (and MySQL where there is one), each with the line in memory and in Redis.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-mod admitting;
+mod admission;
 mod crashes;
 mod ending;
-mod erasing;
+mod erasure;
 #[path = "../support/events.rs"]
 mod events;
 mod interleavings;
-mod joining;
+mod joins;
 #[path = "../support/kendall.rs"]
 mod kendall;
+mod lifecycle;
 mod line;
 mod outages;
 mod pop_first;
-mod preparing;
 
 use std::time::Duration;
 
@@ -25,26 +25,26 @@ use base::{Backoff, Clock, Timestamp};
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
 use drops::model::{
-    AdmissionTerms, DropRecord, EntryState, Order, Price, Terms, WhenSoldOut, Who, WithoutRedis,
+    AdmissionTerms, Audience, DropRecord, EntryState, LineOrder, Price, Terms, WhenSoldOut, WithoutRedis,
 };
-use drops::{AdmissionId, Create, DropId, Drops, Error, Facts, Join, Line, Room, RoomMetrics};
+use drops::{AdmissionId, DropId, Drops, Eligibility, Error, Join, Line, NewDrop, Room, RoomMetrics};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use redis_store::{Redis as RedisConnection, RedisStore};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
-use testkit::{Keyspace, Redis, SqlPlace, need};
+use testkit::{Redis, RedisNamespace, TestDatabase, need};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NOW: i64 = 1_772_366_400_000;
 
-/// Where a line is kept.
-enum LinePlace {
+/// Where the line is stored.
+enum LineBackend {
     Memory,
-    Redis(Keyspace),
+    Redis(RedisNamespace),
 }
 
-impl LinePlace {
+impl LineBackend {
     async fn open(&self) -> Line {
         match self {
             Self::Memory => Line::new(&RedisStore::Memory, ""),
@@ -58,7 +58,7 @@ async fn line_at(url: &str, prefix: &str) -> Line {
     Line::new(&RedisStore::Redis(redis), prefix)
 }
 
-/// One process.
+/// A process with its own connections.
 #[derive(Clone)]
 struct Process {
     db: Db,
@@ -94,7 +94,7 @@ impl Process {
         Self { db, drops, line, room }
     }
 
-    /// An open drop.
+    /// Creates an open drop.
     async fn open_drop(&self, terms: Terms) -> DropRecord {
         let drop = self.draft(terms).await;
         self.drops.open(drop.id).await.unwrap()
@@ -102,16 +102,16 @@ impl Process {
 
     async fn draft(&self, terms: Terms) -> DropRecord {
         let name = format!("drop {}", Uuid::now_v7());
-        let new = Create { name, resource: "sword".to_owned(), terms, stock: 10, actor: "test".to_owned() };
+        let new = NewDrop { name, resource: "sword".to_owned(), terms, stock: 10, actor: "test".to_owned() };
         self.drops.create(&new).await.unwrap()
     }
 
-    async fn join(&self, drop: DropId, number: u128) -> Result<drops::model::Entry, Error> {
+    async fn join(&self, drop: DropId, number: u128) -> Result<drops::model::LineEntry, Error> {
         self.room.join(drop, join(number)).await
     }
 
-    /// Lets a period pass.
-    async fn pass_period(&self, drop: DropId) {
+    /// Makes the next cycle due.
+    async fn end_period(&self, drop: DropId) {
         self.execute("UPDATE drop_heads SET cycled_at = 0 WHERE drop_id = ?", drop).await;
     }
 
@@ -140,8 +140,8 @@ impl Process {
         })
     }
 
-    /// Lets the time of all admissions pass.
-    async fn pass_admissions(&self, drop: DropId) {
+    /// Makes all admissions expire.
+    async fn expire_admissions(&self, drop: DropId) {
         self.execute("UPDATE drop_entries SET expires_at = 1 WHERE state = 1 AND drop_id = ?", drop).await;
     }
 
@@ -169,18 +169,18 @@ impl Process {
         self.execute("UPDATE drops SET terms = '{}' WHERE drop_id = ?", drop).await;
     }
 
-    /// Runs a cycle after the period, and returns who was admitted, in order.
+    /// Runs a cycle as if the period were over. Returns the admitted players, in order.
     async fn cycle(&self, drop: DropId) -> Vec<u128> {
-        self.pass_period(drop).await;
+        self.end_period(drop).await;
         let cycle = self.room.cycle(drop).await.unwrap().unwrap();
-        cycle.admitted.iter().map(|spot| number(spot.user)).collect()
+        cycle.admitted.iter().map(|member| number(member.user)).collect()
     }
 
-    /// Everybody in a state, by place.
+    /// Returns the players in a state, by place.
     async fn in_state(&self, drop: DropId, state: EntryState) -> Vec<u128> {
         let state = [EntryState::Waiting, EntryState::Entered, EntryState::Left, EntryState::Expired]
             .iter()
-            .position(|known| *known == state)
+            .position(|other| *other == state)
             .unwrap();
         let text = format!(
             "SELECT user_id FROM drop_entries WHERE drop_id = ? AND state = {state} ORDER BY place, user_id"
@@ -200,26 +200,26 @@ impl Process {
         self.in_state(drop, EntryState::Waiting).await
     }
 
-    /// Everybody in the line, in order.
+    /// Returns the players in the line, in order.
     async fn in_line(&self, drop: DropId) -> Vec<u128> {
-        self.line.first(drop, 100_000).await.unwrap().iter().map(|spot| number(spot.user)).collect()
+        self.line.first(drop, 100_000).await.unwrap().iter().map(|member| number(member.user)).collect()
     }
 
-    /// The events of a kind in the outbox: their data.
+    /// Returns the data of all events of a kind in the outbox.
     async fn events(&self, kind: &str) -> Vec<Value> {
         events::events(&self.db, kind).await
     }
 
-    /// The admission of a player who is inside.
+    /// Returns the admission of a player who is inside.
     async fn admission(&self, drop: DropId, player: u128) -> AdmissionId {
-        match self.room.standing(drop, user(player)).await.unwrap() {
-            drops::Standing::Entered(admission) => admission.id,
+        match self.room.status(drop, user(player)).await.unwrap() {
+            drops::PlayerStatus::Entered(admission) => admission.id,
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// Player number `n` of a test.
+/// Returns the user id of player `number`.
 fn user(number: u128) -> UserId {
     UserId::from_uuid(Uuid::from_u128(number))
 }
@@ -235,14 +235,14 @@ fn join(number: u128) -> Join {
 fn owning(number: u128, owns: &[&str]) -> Join {
     let owns = owns.iter().map(|resource| (*resource).to_owned()).collect();
     let account = AccountId::from_uuid(Uuid::from_u128(number << 64));
-    Join { user: user(number), account, facts: Facts { roles: Vec::new(), owns } }
+    Join { user: user(number), account, eligibility: Eligibility { roles: Vec::new(), owns } }
 }
 
 fn terms(batch: u32, capacity: u32) -> Terms {
     Terms {
         price: Price { amount: 999, currency: "EUR".to_owned() },
         per_player: 1,
-        who: Who::Anyone,
+        who: Audience::Anyone,
         lanes: Vec::new(),
         admission: AdmissionTerms {
             batch,
@@ -251,7 +251,7 @@ fn terms(batch: u32, capacity: u32) -> Terms {
             lifetime: Duration::from_secs(600),
             arrive_within: Duration::from_secs(60),
         },
-        order: Order::FirstCome,
+        order: LineOrder::FirstCome,
         without_redis: WithoutRedis::Continue,
         when_sold_out: WhenSoldOut::Close,
         reservation: Duration::from_secs(60),
@@ -259,26 +259,26 @@ fn terms(batch: u32, capacity: u32) -> Terms {
     }
 }
 
-/// Every SQL store with every line, each fresh.
-async fn stages() -> Result<Vec<(SqlPlace, LinePlace)>, testkit::Error> {
+/// Returns every SQL store with every line backend, each empty.
+async fn backends() -> Result<Vec<(TestDatabase, LineBackend)>, testkit::Error> {
     let redis = Redis::shared().await?;
-    let mut stages = Vec::new();
-    for place in SqlPlace::all().await? {
-        stages.push((place, LinePlace::Redis(redis.keyspace())));
+    let mut backends = Vec::new();
+    for place in TestDatabase::all().await? {
+        backends.push((place, LineBackend::Redis(redis.namespace())));
     }
-    for place in SqlPlace::all().await? {
-        stages.push((place, LinePlace::Memory));
+    for place in TestDatabase::all().await? {
+        backends.push((place, LineBackend::Memory));
     }
-    Ok(stages)
+    Ok(backends)
 }
 
-/// Makes a test of each `async fn(&Process)`, on every SQL store with every line.
-macro_rules! on_all_stages {
+/// Defines a test for each `async fn(&Process)`, run on every SQL store with every line backend.
+macro_rules! on_all_backends {
     ($($name:ident),* $(,)?) => {
-        mod on_all_stages {
+        mod on_all_backends {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                for (place, line) in testkit::need!(crate::stages().await) {
+                for (place, line) in testkit::need!(crate::backends().await) {
                     let process = crate::Process::open(&place.url(), line.open().await).await;
                     super::$name(&process).await;
                 }
@@ -286,13 +286,13 @@ macro_rules! on_all_stages {
         }
     };
 }
-pub(crate) use on_all_stages;
+pub(crate) use on_all_backends;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_take_turns_at_the_head() {
-    for place in need!(SqlPlace::servers().await) {
-        let keys = need!(Redis::shared().await).keyspace();
-        let line = LinePlace::Redis(keys);
+async fn joins_and_cycles_are_serialized_across_processes() {
+    for place in need!(TestDatabase::servers().await) {
+        let keys = need!(Redis::shared().await).namespace();
+        let line = LineBackend::Redis(keys);
         let one = Process::open(&place.url(), line.open().await).await;
         let other = Process::open(&place.url(), line.open().await).await;
         let drop = one.open_drop(terms(3, 100)).await.id;
@@ -306,9 +306,9 @@ async fn processes_take_turns_at_the_head() {
             numbers.push(task.await.unwrap().number);
         }
         numbers.sort_unstable();
-        assert_eq!(numbers, (1..=60).collect::<Vec<_>>(), "numbers are given once and without gaps");
-        // The period holds over all processes.
-        one.pass_period(drop).await;
+        assert_eq!(numbers, (1..=60).collect::<Vec<_>>(), "numbers are unique and without gaps");
+        // The period applies across all processes.
+        one.end_period(drop).await;
         let ticks = [&one, &other, &one, &other].map(|process| {
             let process = process.clone();
             tokio::spawn(async move { process.room.tick().await.unwrap() })

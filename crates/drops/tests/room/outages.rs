@@ -1,20 +1,23 @@
-//! Stores that are emptied or away.
+//! Stores that are emptied, unreachable or silent.
 
 use std::time::Duration;
 
 use base::Code;
 use base::error::Coded;
 use drops::model::WithoutRedis;
-use drops::{InLine, Line, Room, RoomMetrics, Standing};
+use drops::{Line, PlayerStatus, Position, Room, RoomMetrics};
 use prometheus_client::registry::Registry;
 use redis_store::{Redis as RedisConnection, RedisStore};
-use testkit::{Flavour, Proxy, Redis, SqlPlace, SqlServer, eventually, need};
+use testkit::{FaultProxy, Flavour, Redis, SqlServer, TestDatabase, eventually, need};
 
-use crate::{LinePlace, PATIENCE, Process, line_at, number, terms, user};
+use crate::{LineBackend, PATIENCE, Process, line_at, number, terms, user};
 
-/// Players with a line on a Redis of this test's own.
-async fn waiting_at(redis: &Redis, without_redis: WithoutRedis) -> (SqlPlace, Process, drops::DropId) {
-    let place = SqlPlace::sqlite().unwrap();
+/// Opens a drop with eight waiting players and a line in a private Redis.
+async fn drop_with_eight_waiting(
+    redis: &Redis,
+    without_redis: WithoutRedis,
+) -> (TestDatabase, Process, drops::DropId) {
+    let place = TestDatabase::sqlite().unwrap();
     let process = Process::open(&place.url(), line_at(&redis.url(), "room:").await).await;
     let mut terms = terms(2, 100);
     terms.without_redis = without_redis;
@@ -27,51 +30,51 @@ async fn waiting_at(redis: &Redis, without_redis: WithoutRedis) -> (SqlPlace, Pr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_emptied_loses_nobody() {
+async fn emptied_redis_loses_no_player() {
     let redis = need!(Redis::private().await);
-    let (_place, process, drop) = waiting_at(&redis, WithoutRedis::Continue).await;
+    let (_place, process, drop) = drop_with_eight_waiting(&redis, WithoutRedis::Continue).await;
     assert_eq!(process.cycle(drop).await, [1, 2]);
-    let mut connection = redis.keyspace().connect().await;
+    let mut connection = redis.namespace().connect().await;
     redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
-    assert_eq!(process.cycle(drop).await, [3, 4], "admissions go on");
+    assert_eq!(process.cycle(drop).await, [3, 4], "admissions continue");
     assert_eq!(process.room.reconcile().await.unwrap().rebuilt, 1);
     assert_eq!(process.in_line(drop).await, [5, 6, 7, 8]);
-    // A player who asks before the reconciler comes by has the line filled.
+    // A position query before the next reconciliation fills the line.
     redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
-    let Standing::Waiting(waiting) = process.room.standing(drop, user(7)).await.unwrap() else {
+    let PlayerStatus::Waiting(waiting) = process.room.status(drop, user(7)).await.unwrap() else {
         panic!("does not wait")
     };
-    assert_eq!(waiting.position, Some(InLine { ahead: 2, waiting: 4 }));
+    assert_eq!(waiting.position, Some(Position { ahead: 2, waiting: 4 }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_away_loses_nobody() {
+async fn unreachable_redis_loses_no_player() {
     let mut redis = need!(Redis::private().await);
-    let (_place, process, drop) = waiting_at(&redis, WithoutRedis::Continue).await;
+    let (_place, process, drop) = drop_with_eight_waiting(&redis, WithoutRedis::Continue).await;
     redis.kill().await.unwrap();
-    assert_eq!(process.cycle(drop).await, [1, 2], "admissions go on from SQL");
+    assert_eq!(process.cycle(drop).await, [1, 2], "admissions continue from SQL");
     process.join(drop, 9).await.unwrap();
     process.room.leave(drop, user(5)).await.unwrap();
-    assert!(matches!(process.room.standing(drop, user(3)).await.unwrap(), Standing::Waiting(_)));
+    assert!(matches!(process.room.status(drop, user(3)).await.unwrap(), PlayerStatus::Waiting(_)));
     let error = process.room.reconcile().await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     redis.start_again().await.unwrap();
-    let reconciled = eventually("the line", PATIENCE, async || process.room.reconcile().await).await;
-    assert_eq!(reconciled.rebuilt, 1);
+    let report = eventually("the line", PATIENCE, async || process.room.reconcile().await).await;
+    assert_eq!(report.rebuilt, 1);
     assert_eq!(process.in_line(drop).await, [3, 4, 6, 7, 8, 9], "in order");
     assert_eq!(process.cycle(drop).await, [3, 4]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drop_that_pauses_without_redis_admits_nobody_until_the_line_is_back() {
+async fn drop_that_pauses_without_redis_waits_for_the_line() {
     let mut redis = need!(Redis::private().await);
-    let (_place, process, drop) = waiting_at(&redis, WithoutRedis::Pause).await;
+    let (_place, process, drop) = drop_with_eight_waiting(&redis, WithoutRedis::Pause).await;
     assert_eq!(process.cycle(drop).await, [1, 2]);
     redis.kill().await.unwrap();
-    process.pass_admissions(drop).await;
-    process.pass_period(drop).await;
+    process.expire_admissions(drop).await;
+    process.end_period(drop).await;
     let cycle = process.room.cycle(drop).await.unwrap().unwrap();
-    assert_eq!((cycle.admitted.len(), cycle.expired), (0, 2), "admissions end all the same");
+    assert_eq!((cycle.admitted.len(), cycle.expired), (0, 2), "admissions still expire");
     redis.start_again().await.unwrap();
     eventually("Redis", PATIENCE, async || process.line.len(drop).await).await;
     assert_eq!(process.cycle(drop).await, [0_u128; 0], "the line is empty");
@@ -80,10 +83,10 @@ async fn a_drop_that_pauses_without_redis_admits_nobody_until_the_line_is_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sql_away_is_said_and_nobody_loses_a_place() {
+async fn unreachable_sql_fails_requests_and_keeps_places() {
     let mut server = need!(SqlServer::builder(Flavour::Mariadb).durable().start().await);
     let database = server.database().await;
-    let line = LinePlace::Redis(need!(Redis::shared().await).keyspace()).open().await;
+    let line = LineBackend::Redis(need!(Redis::shared().await).namespace()).open().await;
     let process = Process::open_within(database.url(), line, Duration::from_secs(2)).await;
     let drop = process.open_drop(terms(2, 100)).await.id;
     for player in 1..=4 {
@@ -108,14 +111,14 @@ async fn sql_away_is_said_and_nobody_loses_a_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_redis_holds_nobody_up() {
-    /// Longer than the test may take: a step that waits for Redis fails it.
+async fn silent_redis_delays_no_player() {
+    /// Longer than the test may take: an operation that waits for Redis fails it.
     const TIMEOUT: Duration = Duration::from_secs(30);
     let redis = need!(Redis::shared().await);
-    let keys = redis.keyspace();
-    let proxy = Proxy::to(redis.addr()).await;
+    let keys = redis.namespace();
+    let proxy = FaultProxy::to(redis.addr()).await;
     let connection = RedisConnection::open(&proxy.url(keys.url()), TIMEOUT).await.unwrap();
-    let place = SqlPlace::sqlite().unwrap();
+    let place = TestDatabase::sqlite().unwrap();
     let line = Line::new(&RedisStore::Redis(connection), keys.prefix());
     let process = Process::open(&place.url(), line).await;
     let drop = process.open_drop(terms(2, 100)).await.id;
@@ -129,20 +132,20 @@ async fn a_silent_redis_holds_nobody_up() {
     process.room.leave(drop, user(20)).await.unwrap();
     let joined = began.elapsed();
     assert!(joined < TIMEOUT / 3, "joins waited for Redis: {joined:?}");
-    process.pass_period(drop).await;
-    assert_eq!(process.room.tick().await.unwrap().admitted, 2, "admissions go on");
-    assert!(matches!(process.room.standing(drop, user(1)).await.unwrap(), Standing::Entered(_)));
+    process.end_period(drop).await;
+    assert_eq!(process.room.tick().await.unwrap().admitted, 2, "admissions continue");
+    assert!(matches!(process.room.status(drop, user(1)).await.unwrap(), PlayerStatus::Entered(_)));
     let all = began.elapsed();
     assert!(all < TIMEOUT / 2, "a cycle or a position waited for Redis: {all:?}");
-    assert_eq!(process.waiting(drop).await, (3..=19).collect::<Vec<_>>(), "nobody is lost");
+    assert_eq!(process.waiting(drop).await, (3..=19).collect::<Vec<_>>(), "no player is lost");
     proxy.pass().await;
-    // The connection of before may wait for its answers still.
+    // The old connection may still wait for its responses.
     let line = line_at(keys.url(), keys.prefix()).await;
     let other = Room::new(process.drops.clone(), line.clone(), RoomMetrics::new(&mut Registry::default()));
-    let mended = async || {
+    let repaired = async || {
         other.reconcile().await.unwrap();
-        let spots = line.first(drop, 100).await.unwrap();
-        spots.iter().map(|spot| number(spot.user)).eq(3..=19)
+        let members = line.first(drop, 100).await.unwrap();
+        members.iter().map(|member| number(member.user)).eq(3..=19)
     };
-    eventually("the line", PATIENCE, mended).await;
+    eventually("the line", PATIENCE, repaired).await;
 }

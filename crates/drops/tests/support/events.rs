@@ -1,4 +1,4 @@
-//! What the outbox holds.
+//! Reads events from the outbox.
 
 use db::Db;
 use serde_json::Value;

@@ -1,6 +1,6 @@
-//! How well a sequence is in order.
+//! Kendall's tau: measures how well a sequence is sorted.
 
-/// Returns 1 if the sequence is in order, -1 if it is reversed.
+/// Returns 1 if the sequence is ascending, -1 if it is descending.
 pub(crate) fn kendall_tau(sequence: &[i64]) -> f64 {
     let mut balance = 0_i64;
     for (at, one) in sequence.iter().enumerate() {

@@ -1,15 +1,15 @@
-//! What a claim costs with nothing published in the table, and with a million rows.
+//! Measures a claim in an empty table and in one with a million published rows.
 
 use std::time::Instant;
 
 use base::id::{ProcessId, Uuid};
 use sqlx::{ConnectOptions, Executor, MySqlConnection};
-use work_queue::{New, Outcome, Queue};
+use work_queue::{ItemOutcome, NewItem, WorkQueue};
 
 use super::*;
 
 const PUBLISHED: usize = 1_000_000;
-const TURNS: usize = 7;
+const ROUNDS: usize = 7;
 const CLAIMS: usize = 40;
 const BATCH: usize = 100;
 
@@ -18,27 +18,25 @@ pub(super) async fn run(report: &mut Report) {
     let (empty, full) = (server.database().await, server.database().await);
     let (empty_db, _) = open(&empty, 4).await;
     let (full_db, config) = open(&full, 4).await;
-    publish(&mut config.server().unwrap().connect().await.unwrap()).await;
+    insert_published(&mut config.server().unwrap().connect().await.unwrap()).await;
     let settings = || outbox::Config { batch: BATCH as u32, ..queue_config() };
     let (empty, full) = (outbox(&empty_db, settings()), outbox(&full_db, settings()));
     let (mut small, mut large) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        small.push(claims(&empty_db, empty.queue()).await);
-        large.push(claims(&full_db, full.queue()).await);
-        // So that it stays empty.
-        for text in ["DELETE FROM outbox"] {
-            let mut tx = empty_db.begin().await.unwrap();
-            db::on!(tx, connection => { sqlx::query(text).execute(connection).await.unwrap(); });
-            tx.commit().await.unwrap();
-        }
+    for _ in 0..ROUNDS {
+        small.push(claim_micros(&empty_db, empty.queue()).await);
+        large.push(claim_micros(&full_db, full.queue()).await);
+        // Keeps the table empty.
+        let mut tx = empty_db.begin().await.unwrap();
+        db::on!(tx, connection => { sqlx::query("DELETE FROM outbox").execute(connection).await.unwrap(); });
+        tx.commit().await.unwrap();
     }
-    let what = "claim of 100, us, a million published rows beside";
-    let ratio = note(report, what, median(large), median(small), "<= 1.3", "no published rows");
+    let what = "claim of 100, us, with a million published rows";
+    let ratio = add_row(report, what, median(large), median(small), "<= 1.3", "no published rows");
     report.measure("claim_cost", ratio);
 }
 
-/// Rows that were published, as many as it takes.
-async fn publish(connection: &mut MySqlConnection) {
+/// Inserts [`PUBLISHED`] published rows.
+async fn insert_published(connection: &mut MySqlConnection) {
     const ROWS: &str = "INSERT INTO outbox (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, created_at, payload) \
         SELECT UNHEX(MD5(seq)), UNHEX(MD5(0)), CONCAT('entitlement/', seq), CONV(SUBSTR(MD5(seq), 1, 15), 16, 10), 1, \
         1772366400000 + seq, 1, 1, 1772366400000, REPEAT('x', 300) FROM ";
@@ -49,25 +47,25 @@ async fn publish(connection: &mut MySqlConnection) {
     connection.execute("ANALYZE TABLE outbox").await.unwrap();
 }
 
-/// Microseconds of a claim, while there is enough to be claimed.
-async fn claims(db: &Db, queue: &Queue) -> f64 {
+/// Returns the median time of a full claim, in microseconds.
+async fn claim_micros(db: &Db, queue: &WorkQueue) -> f64 {
     for _ in 0..CLAIMS {
         let mut tx = db.begin().await.unwrap();
         let keys: Vec<String> = (0..BATCH).map(|_| Uuid::now_v7().to_string()).collect();
-        let items: Vec<New<'_>> = keys
+        let items: Vec<NewItem<'_>> = keys
             .iter()
-            .map(|key| New { id: Uuid::now_v7(), user: Uuid::nil(), key, payload: &[b'x'; 300] })
+            .map(|key| NewItem { id: Uuid::now_v7(), user: Uuid::nil(), key, payload: &[b'x'; 300] })
             .collect();
         queue.push(&mut tx, &items);
         tx.commit().await.unwrap();
     }
     let mut times = Vec::new();
     for _ in 0..CLAIMS {
-        let began = Instant::now();
+        let start = Instant::now();
         let claim = queue.claim(ProcessId::generate()).await.unwrap();
-        times.push(began.elapsed().as_secs_f64() * 1e6);
+        times.push(start.elapsed().as_secs_f64() * 1e6);
         assert_eq!(claim.items.len(), BATCH);
-        let done: Vec<_> = claim.items.into_iter().map(|item| (item, Outcome::Done)).collect();
+        let done: Vec<_> = claim.items.into_iter().map(|item| (item, ItemOutcome::Done)).collect();
         queue.finish(&done).await.unwrap();
     }
     median(times)

@@ -1,4 +1,4 @@
-//! How fast a relay empties the outbox, against the same without publishing, and against publishing alone.
+//! Measures how fast a relay drains the outbox, compared with the same without publishing and with publishing alone.
 
 use std::time::Instant;
 
@@ -8,25 +8,25 @@ use bus::{Event, EventId, Json};
 use outbox::Relay;
 use runtime::Drain;
 use serde_json::json;
-use work_queue::{Filter, Handler, Item, Outcome, Worker};
+use work_queue::{Filter, Handler, Item, ItemOutcome, Worker};
 
 use super::*;
 
 const ROWS: usize = 200_000;
-/// Every so many events are of the same key.
+/// How many keys the events have.
 const KEYS: usize = 50_000;
-const TURNS: usize = 3;
+const ROUNDS: usize = 3;
 
 pub(super) async fn run(report: &mut Report) -> f64 {
     let server = server().await;
     let (nats, bus) = nats().await;
     let (mut ours, mut without, mut publishing) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         let database = server.database().await;
         let (db, _) = open(&database, 16).await;
         let outbox = outbox(&db, queue_config());
         fill(&db, &outbox).await;
-        let worker = Worker::new(outbox.queue().clone(), Nothing, ProcessId::generate());
+        let worker = Worker::new(outbox.queue().clone(), NoPublish, ProcessId::generate());
         without.push(drain(&outbox, async |drain| worker.run(drain).await.unwrap()).await);
         db.close().await;
 
@@ -39,23 +39,24 @@ pub(super) async fn run(report: &mut Report) -> f64 {
         db.close().await;
 
         publishing.push(publish_alone(&bus).await);
-        eprintln!("turn: {:?} {:?} {:?}", ours.last(), without.last(), publishing.last());
+        eprintln!("round: {:?} {:?} {:?}", ours.last(), without.last(), publishing.last());
     }
     drop(nats);
     let (ours, without, publishing) = (median(ours), median(without), median(publishing));
     let what = "relay: events drained/s of 200,000";
-    let ratio = note(report, what, ours, without, ">= 0.6", "claim and finalise alone");
-    let of_publishing = note(report, what, ours, publishing, "-", "pipelined JetStream publishing alone");
+    let ratio = add_row(report, what, ours, without, ">= 0.6", "claim and finalise alone");
+    let of_publishing = add_row(report, what, ours, publishing, "-", "pipelined JetStream publishing alone");
     report.measure("drained", ours);
     report.measure("of_publishing", of_publishing);
     ratio
 }
 
-struct Nothing;
+/// Finishes items without publishing them.
+struct NoPublish;
 
-impl Handler for Nothing {
-    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
-        vec![Outcome::Done; items.len()]
+impl Handler for NoPublish {
+    async fn handle(&self, items: &[Item]) -> Vec<ItemOutcome> {
+        vec![ItemOutcome::Done; items.len()]
     }
 }
 
@@ -73,7 +74,7 @@ pub(super) fn event(n: usize) -> Event {
         time: Timestamp::from_millis(1_772_366_400_000),
         key: Some(format!("entitlement/{}", n % KEYS)),
         traceparent: None,
-        data: Json::of(&data).unwrap(),
+        data: Json::from_value(&data).unwrap(),
     }
 }
 
@@ -87,14 +88,14 @@ async fn fill(db: &Db, outbox: &Outbox) {
     }
 }
 
-/// Rows per second until nothing is open.
+/// Runs until the outbox has no open rows. Returns the rows per second.
 async fn drain(outbox: &Outbox, run: impl AsyncFn(Drain)) -> f64 {
-    let (stop, began) = (Drain::new(), Instant::now());
+    let (stop, start) = (Drain::new(), Instant::now());
     let watching = async {
         while !outbox.queue().list(Filter::Open, 1).await.unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let took = began.elapsed();
+        let took = start.elapsed();
         stop.request();
         took
     };
@@ -104,9 +105,9 @@ async fn drain(outbox: &Outbox, run: impl AsyncFn(Drain)) -> f64 {
 
 async fn publish_alone(bus: &Bus) -> f64 {
     let events: Vec<Event> = (0..ROWS).map(event).collect();
-    let began = Instant::now();
+    let start = Instant::now();
     for batch in events.chunks(500 * 3) {
         assert!(bus.publish(batch).await.iter().all(Result::is_ok));
     }
-    ROWS as f64 / began.elapsed().as_secs_f64()
+    ROWS as f64 / start.elapsed().as_secs_f64()
 }

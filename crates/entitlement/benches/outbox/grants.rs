@@ -1,4 +1,4 @@
-//! Grants that are committed per second, against bare transactions of two rows.
+//! Measures committed grants per second, compared with bare transactions of two rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use account::{AccountId, Accounts, SignIn, UserId};
 use entitlement::{Action, Change, Entitlements, Holding};
-use hierlock::{Locks, Options, Provision};
+use hierlock::{LockManager, Options, Provisioner};
 use sqlx::{ConnectOptions, Executor};
 
 use super::*;
 
 const TASKS: usize = 64;
 const USERS: usize = 500;
-const TURNS: usize = 5;
-const TURN: Duration = Duration::from_secs(4);
+const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_secs(4);
 const BUCKETS: u32 = 100_000;
 
 pub(super) async fn run(report: &mut Report) {
@@ -31,8 +31,9 @@ pub(super) async fn run(report: &mut Report) {
     ] {
         connection.execute(text).await.unwrap();
     }
-    Provision::new(options.clone(), BUCKETS).run(|_| ()).await.unwrap();
-    let locks = Locks::mysql(options, &Options { buckets: BUCKETS, ..Options::default() }).await.unwrap();
+    Provisioner::new(options.clone(), BUCKETS).run(|_| ()).await.unwrap();
+    let locks =
+        LockManager::mysql(options, &Options { buckets: BUCKETS, ..Options::default() }).await.unwrap();
     let outbox = outbox(&db, queue_config());
     let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock());
     let mut customers = Vec::new();
@@ -47,27 +48,27 @@ pub(super) async fn run(report: &mut Report) {
     let (customers, next) = (Arc::new(customers), Arc::new(AtomicU64::new(1)));
 
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         let (entitlements, customers, numbers) = (entitlements.clone(), customers.clone(), next.clone());
-        let granting = move || {
+        let grant = move || {
             let (entitlements, customers) = (entitlements.clone(), customers.clone());
             let n = numbers.fetch_add(1, Ordering::Relaxed);
-            async move { grant(&entitlements, &customers, n).await }
+            async move { apply_grant(&entitlements, &customers, n).await }
         };
-        ours.push(rate(granting).await);
+        ours.push(rate(grant).await);
         let (db, numbers) = (db.clone(), next.clone());
-        let inserting = move || {
+        let insert = move || {
             let (db, n) = (db.clone(), numbers.fetch_add(1, Ordering::Relaxed));
-            async move { two_rows(&db, n).await }
+            async move { insert_two_rows(&db, n).await }
         };
-        bare.push(rate(inserting).await);
+        bare.push(rate(insert).await);
     }
     let what = "grants committed/s, 64 tasks";
-    let ratio = note(report, what, median(ours), median(bare), ">= 0.5", "two bare inserts and COMMIT");
+    let ratio = add_row(report, what, median(ours), median(bare), ">= 0.5", "two bare inserts and COMMIT");
     report.measure("grants", ratio);
 }
 
-async fn grant(entitlements: &Entitlements, customers: &[(UserId, AccountId)], n: u64) {
+async fn apply_grant(entitlements: &Entitlements, customers: &[(UserId, AccountId)], n: u64) {
     let (user, account) = customers[n as usize % customers.len()];
     let change = Change {
         holding: Holding { user, account, resource: format!("item-{}", n / customers.len() as u64) },
@@ -78,8 +79,8 @@ async fn grant(entitlements: &Entitlements, customers: &[(UserId, AccountId)], n
     entitlements.apply("shop", &format!("order-{n}"), &[change]).await.unwrap();
 }
 
-/// What cannot be done without: the state and the event, committed together.
-async fn two_rows(db: &Db, n: u64) {
+/// Commits the minimum of a grant: a row for the state and one for the event.
+async fn insert_two_rows(db: &Db, n: u64) {
     let mut tx = db.begin().await.unwrap();
     db::on!(tx, connection => {
         sqlx::query("INSERT INTO bare_state (id, state, version) VALUES (?, 0, 1)")
@@ -97,15 +98,15 @@ async fn two_rows(db: &Db, n: u64) {
     tx.commit().await.unwrap();
 }
 
-/// How often it is done per second by all tasks together.
+/// Returns how often all tasks together complete `work` per second.
 async fn rate<F: Future<Output = ()> + Send + 'static>(
     work: impl Fn() -> F + Clone + Send + Sync + 'static,
 ) -> f64 {
-    let (done, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let (done, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let tasks = (0..TASKS).map(|_| {
         let (work, done) = (work.clone(), done.clone());
         tokio::spawn(async move {
-            while began.elapsed() < TURN {
+            while start.elapsed() < ROUND {
                 work().await;
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -114,5 +115,5 @@ async fn rate<F: Future<Output = ()> + Send + 'static>(
     for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
+    done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
 }

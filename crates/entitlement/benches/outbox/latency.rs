@@ -1,4 +1,4 @@
-//! How long after its commit an event is in the stream, while nothing else goes on.
+//! Measures the time from the commit of an event until it is in the event stream, without other load.
 
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
-//! What a grant costs until it is in the stream, on MariaDB and NATS, each step beside its limit in the same run.
+//! Measures the way of a grant to the event stream on MariaDB and NATS. Each step is compared with a reference in the same run.
 //!
-//! Ways that are compared take turns, so that a busy machine disturbs them alike; the median of the turns counts. Arguments choose
-//! parts: `grants`, `drain`, `latency`, `claims`; without any, all are run.
+//! A step and its reference alternate in rounds, so that load on the machine affects both alike. The median of the rounds counts.
+//! Arguments select parts: `grants`, `drain`, `latency`, `claims`. Without arguments, all parts run.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod claims;
 mod drain;
@@ -25,26 +25,26 @@ use testkit::{Database, Flavour, Nats, SqlServer};
 async fn main() {
     // Cargo adds `--bench`.
     let parts: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let is_wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+    let is_selected = |part: &str| parts.is_empty() || parts.iter().any(|selected| selected == part);
     let mut report =
         Report::new("outbox").columns(["what", "ours", "reference", "ratio", "goal", "reference is"]);
     let mut ratio = None;
-    if is_wanted("grants") {
+    if is_selected("grants") {
         grants::run(&mut report).await;
     }
-    if is_wanted("claims") {
+    if is_selected("claims") {
         claims::run(&mut report).await;
     }
-    if is_wanted("latency") {
+    if is_selected("latency") {
         latency::run(&mut report).await;
     }
-    if is_wanted("drain") {
+    if is_selected("drain") {
         ratio = Some(drain::run(&mut report).await);
     }
     report.finish(ratio).unwrap();
 }
 
-/// As in production: commits are synced, and what is in use fits into memory.
+/// Starts a server as in production: commits are synced, and the working set fits into memory.
 async fn server() -> SqlServer {
     SqlServer::builder(Flavour::Mariadb).durable().arg("--innodb-buffer-pool-size=2G").start().await.unwrap()
 }
@@ -58,7 +58,7 @@ async fn open(database: &Database, max_connections: u32) -> (Db, db::Config) {
     (db, config)
 }
 
-/// As the reference has it.
+/// Returns the values of the reference configuration.
 fn queue_config() -> outbox::Config {
     outbox::Config {
         workers: 3,
@@ -106,8 +106,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A row of the table: how many per second, and how that compares.
-fn note(report: &mut Report, what: &str, ours: f64, reference: f64, goal: &str, name: &str) -> f64 {
+/// Adds a row to the report and returns the ratio of the two values.
+fn add_row(report: &mut Report, what: &str, ours: f64, reference: f64, goal: &str, name: &str) -> f64 {
     let ratio = ours / reference;
     eprintln!("{what}: {ours:.0}, {ratio:.2} of {reference:.0} ({name}; goal {goal})");
     report.row([

@@ -1,37 +1,37 @@
-//! Granting, revoking, looking up.
+//! Grants, revokes, lists and histories.
 
 use super::*;
 
 testkit::on_all_stores!(
-    what_is_granted_is_there_with_its_history_and_its_event,
-    late_changes_do_not_undo_newer_ones,
-    the_history_tells_each_change_as_it_was_and_what_it_made,
+    a_grant_is_stored_with_its_history_and_event,
+    a_late_change_does_not_undo_a_newer_one,
+    the_history_records_each_change_and_its_effect,
     quantities_add_up,
     a_batch_is_all_or_nothing,
-    a_batch_may_change_one_thing_twice,
-    nobody_can_be_given_anything_without_an_account,
-    lists_go_page_by_page_and_know_what_is_in_force,
-    what_cannot_be_meant_is_refused_and_does_nothing,
-    a_name_is_the_same_name_on_every_store,
+    a_batch_may_change_an_entitlement_twice,
+    a_grant_needs_an_account_of_the_user,
+    lists_are_paged_and_can_show_only_what_is_in_force,
+    an_invalid_request_is_refused_and_changes_nothing,
+    resource_names_are_compared_alike_on_every_store,
 );
 
-async fn what_is_granted_is_there_with_its_history_and_its_event(place: &SqlPlace) {
+async fn a_grant_is_stored_with_its_history_and_event(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
-    let mut granting = change(ada, "sword", NOW - 10, GRANT);
-    granting.reference = Some("order 7".to_owned());
-    let granted = apply(&shop, granting.clone()).await;
+    let mut grant = change(ada, "sword", NOW - 10, GRANT);
+    grant.reference = Some("order 7".to_owned());
+    let granted = apply(&shop, grant.clone()).await;
     assert_eq!(
         (granted["effect"].as_str(), granted["entitlement"]["version"].as_i64()),
         (Some("applied"), Some(1))
     );
-    let view = shop.entitlements.get(&granting.holding).await.unwrap();
+    let view = shop.entitlements.get(&grant.holding).await.unwrap();
     assert_eq!((view.state.as_str(), view.in_force, view.version), ("ACTIVE", true, 1));
 
     apply(&shop, change(ada, "sword", NOW - 5, REVOKE)).await;
     apply(&shop, change(ada, "sword", NOW - 2, GRANT)).await;
     let events = shop.events().await;
-    let told: Vec<_> = events
+    let published: Vec<_> = events
         .iter()
         .map(|event| {
             (
@@ -42,7 +42,7 @@ async fn what_is_granted_is_there_with_its_history_and_its_event(place: &SqlPlac
         })
         .collect();
     assert_eq!(
-        told,
+        published,
         [
             ("playhouse.entitlement.granted.v1", 1, "ACTIVE"),
             ("playhouse.entitlement.revoked.v1", 2, "REVOKED"),
@@ -53,20 +53,20 @@ async fn what_is_granted_is_there_with_its_history_and_its_event(place: &SqlPlac
     assert_eq!(events[0]["occurred_at"], "2026-03-01T11:59:59.990Z");
     assert_eq!(events[0]["key"], format!("entitlement/{}/{}/sword", ada.0, ada.1));
 
-    let history = shop.entitlements.history(&granting.holding, i64::MAX, 10).await.unwrap();
+    let history = shop.entitlements.history(&grant.holding, i64::MAX, 10).await.unwrap();
     let seen: Vec<_> =
         history.iter().map(|entry| (entry.entry, entry.action.as_str(), entry.version)).collect();
     assert_eq!(seen, [(3, "grant", 3), (2, "revoke", 2), (1, "grant", 1)]);
     assert_eq!((history[2].caller.as_str(), history[2].reference.as_deref()), ("shop", Some("order 7")));
     assert_eq!(granted["event_id"].as_str(), history[2].event_id.as_deref());
-    let unknown = Holding { resource: "shield".to_owned(), ..granting.holding };
-    assert!(matches!(shop.entitlements.get(&unknown).await, Err(Error::Unknown(_))));
+    let unknown = Holding { resource: "shield".to_owned(), ..grant.holding };
+    assert!(matches!(shop.entitlements.get(&unknown).await, Err(Error::NotFound(_))));
 }
 
-async fn late_changes_do_not_undo_newer_ones(place: &SqlPlace) {
+async fn a_late_change_does_not_undo_a_newer_one(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
-    // Revoked before it was ever granted: the late grant stays without effect.
+    // Revoked before the grant arrives: the late grant has no effect.
     let revoked = apply(&shop, change(ada, "sword", NOW - 5, REVOKE)).await;
     assert_eq!(revoked["entitlement"]["state"], "REVOKED");
     let late = apply(&shop, change(ada, "sword", NOW - 10, GRANT)).await;
@@ -80,7 +80,7 @@ async fn late_changes_do_not_undo_newer_ones(place: &SqlPlace) {
     assert_eq!(shop.entitlements.get(&holding).await.unwrap().state, "ACTIVE");
 }
 
-async fn the_history_tells_each_change_as_it_was_and_what_it_made(place: &SqlPlace) {
+async fn the_history_records_each_change_and_its_effect(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
     let until = Some(Timestamp::from_millis(NOW + 60_000));
@@ -92,7 +92,7 @@ async fn the_history_tells_each_change_as_it_was_and_what_it_made(place: &SqlPla
     apply(&shop, change(ada, "gems", NOW - 7_000, fewer(30))).await;
     let holding = change(ada, "gems", NOW, REVOKE).holding;
     let history = shop.entitlements.history(&holding, i64::MAX, 10).await.unwrap();
-    let told = history.iter().rev().map(|entry| {
+    let records = history.iter().rev().map(|entry| {
         assert_eq!(
             (entry.recorded_at.as_str(), entry.state == "ACTIVE"),
             ("2026-03-01T12:00:00.000Z", entry.entry == 1)
@@ -103,7 +103,7 @@ async fn the_history_tells_each_change_as_it_was_and_what_it_made(place: &SqlPla
     });
     let at = |second: &str, until| (format!("{second}Z"), until);
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        records.collect::<Vec<_>>(),
         [
             (1, 1, "applied", Some(100), Some(100), at("51.000", true)),
             (2, 2, "applied", None, Some(0), at("52.000", false)),
@@ -115,7 +115,7 @@ async fn the_history_tells_each_change_as_it_was_and_what_it_made(place: &SqlPla
     assert_eq!(page.iter().map(|entry| entry.entry).collect::<Vec<_>>(), [2]);
 }
 
-async fn quantities_add_up(place: &SqlPlace) {
+async fn quantities_add_up(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
     let more = |n| Action::Grant { quantity: Some(n), valid_until: None };
@@ -135,7 +135,7 @@ async fn quantities_add_up(place: &SqlPlace) {
     );
 }
 
-async fn a_batch_is_all_or_nothing(place: &SqlPlace) {
+async fn a_batch_is_all_or_nothing(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let (ada, bob) = (shop.customer("ada").await, shop.customer("bob").await);
     let stranger = (UserId::generate(), AccountId::generate());
@@ -147,10 +147,10 @@ async fn a_batch_is_all_or_nothing(place: &SqlPlace) {
     let refused = shop.entitlements.apply("shop", "k", &mixed).await;
     assert!(matches!(refused, Err(Error::NoAccount(_))), "{refused:?}");
     assert!(shop.events().await.is_empty());
-    assert!(matches!(shop.entitlements.get(&mixed[0].holding).await, Err(Error::Unknown(_))));
-    // The key was not used up by what did not happen.
-    let answer = shop.entitlements.apply("shop", "k", &mixed[..2]).await.unwrap();
-    assert_eq!(answer.results().unwrap().len(), 2);
+    assert!(matches!(shop.entitlements.get(&mixed[0].holding).await, Err(Error::NotFound(_))));
+    // A refused request does not use up its key.
+    let response = shop.entitlements.apply("shop", "k", &mixed[..2]).await.unwrap();
+    assert_eq!(response.results().unwrap().len(), 2);
     assert_eq!(shop.events().await.len(), 2);
     let many: Vec<Change> = (0..100).map(|n| change(bob, &format!("r{n}"), NOW, GRANT)).collect();
     shop.entitlements.apply("shop", "many", &many).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_batch_is_all_or_nothing(place: &SqlPlace) {
     assert!(matches!(refused, Err(Error::Invalid { field: "changes", .. })));
 }
 
-async fn a_batch_may_change_one_thing_twice(place: &SqlPlace) {
+async fn a_batch_may_change_an_entitlement_twice(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
     let twice = [change(ada, "sword", NOW - 2, GRANT), change(ada, "sword", NOW - 1, REVOKE)];
@@ -171,10 +171,10 @@ async fn a_batch_may_change_one_thing_twice(place: &SqlPlace) {
     assert_eq!(shop.entitlements.history(&twice[0].holding, i64::MAX, 10).await.unwrap().len(), 2);
 }
 
-async fn nobody_can_be_given_anything_without_an_account(place: &SqlPlace) {
+async fn a_grant_needs_an_account_of_the_user(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let (ada, bob) = (shop.customer("ada").await, shop.customer("bob").await);
-    // Somebody else's account is none of theirs.
+    // The account of another user, and an unknown user.
     for wrong in [(ada.0, bob.1), (UserId::generate(), ada.1)] {
         let refused = shop.entitlements.apply("shop", "k", &[change(wrong, "sword", NOW, GRANT)]).await;
         assert!(matches!(refused, Err(Error::NoAccount(_))), "{refused:?}");
@@ -182,7 +182,7 @@ async fn nobody_can_be_given_anything_without_an_account(place: &SqlPlace) {
     assert!(shop.events().await.is_empty());
 }
 
-async fn lists_go_page_by_page_and_know_what_is_in_force(place: &SqlPlace) {
+async fn lists_are_paged_and_can_show_only_what_is_in_force(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
     let until = |at| Action::Grant { quantity: None, valid_until: Some(Timestamp::from_millis(at)) };
@@ -202,7 +202,7 @@ async fn lists_go_page_by_page_and_know_what_is_in_force(place: &SqlPlace) {
     assert_eq!(list(true, "c", 2).await, ["ä"]);
 }
 
-async fn what_cannot_be_meant_is_refused_and_does_nothing(place: &SqlPlace) {
+async fn an_invalid_request_is_refused_and_changes_nothing(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
     let refused = shop.entitlements.apply("shop", "k", &[change(ada, "", NOW, GRANT)]).await;
@@ -211,16 +211,16 @@ async fn what_cannot_be_meant_is_refused_and_does_nothing(place: &SqlPlace) {
     assert!(matches!(refused, Err(Error::Invalid { field: "changes", .. })));
     for key in ["", " ", "a b", "ä", &"x".repeat(256)] {
         let refused = shop.entitlements.apply("shop", key, &[change(ada, "sword", NOW, GRANT)]).await;
-        assert!(matches!(refused, Err(Error::BadKey(_))), "{key:?}");
+        assert!(matches!(refused, Err(Error::InvalidKey(_))), "{key:?}");
     }
-    // The longest names that are allowed fit everywhere.
+    // The longest allowed texts fit on every store.
     let longest = Change { reference: Some("ä".repeat(255)), ..change(ada, &"語".repeat(255), NOW, GRANT) };
     shop.entitlements.apply("shop", &"x".repeat(255), &[longest]).await.unwrap();
     assert_eq!(shop.events().await.len(), 1);
 }
 
-/// MySQL compares text without the spaces at its end: there, two names would be one entitlement with two keys in the outbox.
-async fn a_name_is_the_same_name_on_every_store(place: &SqlPlace) {
+/// MySQL ignores trailing spaces when it compares text. Two such names would be one entitlement with two keys in the outbox.
+async fn resource_names_are_compared_alike_on_every_store(place: &TestDatabase) {
     let shop = Shop::open(place).await;
     let ada = shop.customer("ada").await;
     apply(&shop, change(ada, "sword", NOW - 1, GRANT)).await;

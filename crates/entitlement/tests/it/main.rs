@@ -1,13 +1,13 @@
-//! Entitlements on real stores: one suite over SQLite, MariaDB and, where there is one, MySQL.
+//! Entitlements on real stores: one suite on SQLite, MariaDB and, if available, MySQL.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod callers_transaction;
 mod changes;
-mod erasing;
-mod once;
-mod racing;
-mod telling;
+mod concurrency;
+mod erasure;
+mod idempotency;
+mod publishing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,37 +17,37 @@ use base::{Backoff, Clock, Timestamp};
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
 use entitlement::{
-    Action, Answer, Change, Entitlements, Error, Holding, ListOptions, NewRequest, RevokeOnErase,
+    Action, ApplyResponse, Change, Entitlements, Error, Holding, ListOptions, NewRequest, RevokeOnErase,
 };
-use hierlock::{Locks, Options, Provision};
+use hierlock::{LockManager, Options, Provisioner};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use sqlx::ConnectOptions;
-use testkit::SqlPlace;
+use testkit::TestDatabase;
 use work_queue::Filter;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BUCKETS: u32 = 1_000;
-/// The time of the process.
+/// The time on the clock of every process.
 const NOW: i64 = 1_772_366_400_000;
 
 const GRANT: Action = Action::Grant { quantity: None, valid_until: None };
 const REVOKE: Action = Action::Revoke { quantity: None };
 
-/// What one process has of it.
+/// The services of one process, with their own connections.
 #[derive(Clone)]
 struct Shop {
     db: Db,
-    locks: Locks,
+    locks: LockManager,
     outbox: Outbox,
     accounts: Accounts,
     entitlements: Entitlements,
 }
 
 impl Shop {
-    /// Makes the tables and opens them.
-    async fn open(place: &SqlPlace) -> Self {
+    /// Creates the tables and opens the services.
+    async fn open(place: &TestDatabase) -> Self {
         let config = config(&place.url(), Duration::from_secs(10));
         let db = Db::open(&config).await.unwrap();
         db.migrate(&[db::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, entitlement::MIGRATIONS])
@@ -55,13 +55,13 @@ impl Shop {
             .unwrap();
         if let Some(server) = config.server() {
             hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
-            Provision::new(server, BUCKETS).run(|_| ()).await.unwrap();
+            Provisioner::new(server, BUCKETS).run(|_| ()).await.unwrap();
         }
         Self::on(db, &config).await
     }
 
-    /// Another process beside it, where there can be one.
-    async fn another(&self, place: &SqlPlace) -> Self {
+    /// Opens another process on the same database. An embedded database has only one: returns a clone of this process.
+    async fn another(&self, place: &TestDatabase) -> Self {
         if !place.is_server() {
             return self.clone();
         }
@@ -73,8 +73,8 @@ impl Shop {
         let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
         let clock = Clock::manual(Timestamp::from_millis(NOW));
         let locks = match config.server() {
-            Some(server) => Locks::mysql(server, &options).await.unwrap(),
-            None => Locks::in_process(&options, &clock),
+            Some(server) => LockManager::mysql(server, &options).await.unwrap(),
+            None => LockManager::in_process(&options, &clock),
         };
         let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
         let outbox = Outbox::new(db.clone(), queue_config(), metrics, clock.clone());
@@ -85,7 +85,7 @@ impl Shop {
         Self { db, locks, outbox, accounts, entitlements }
     }
 
-    /// A user with a default account.
+    /// Signs a user in, who gets a default account.
     async fn customer(&self, name: &str) -> (UserId, AccountId) {
         let sign_in = SignIn {
             issuer: "test".to_owned(),
@@ -98,10 +98,10 @@ impl Shop {
         (user, accounts[0].id)
     }
 
-    /// What the events in the outbox say, oldest first: those of entitlements.
+    /// Returns the data of the entitlement events in the outbox, oldest first, with their kind and key.
     async fn events(&self) -> Vec<Value> {
-        let mut entries = self.outbox.queue().list(Filter::All, 10_000).await.unwrap();
-        entries.reverse();
+        let mut items = self.outbox.queue().list(Filter::All, 10_000).await.unwrap();
+        items.reverse();
         let data = |payload: &[u8]| {
             let text = std::str::from_utf8(payload).unwrap();
             let (head, data) = text.split_once('\n').unwrap();
@@ -111,10 +111,11 @@ impl Shop {
             data["key"] = head["key"].clone();
             data
         };
-        let all = entries.iter().map(|entry| data(&entry.payload));
+        let all = items.iter().map(|item| data(&item.payload));
         all.filter(|event| event["kind"].as_str().unwrap().contains("entitlement")).collect()
     }
 
+    /// Returns the versions in the entitlement events, oldest first.
     async fn versions(&self) -> Vec<i64> {
         self.events().await.iter().map(|event| event["version"].as_i64().unwrap()).collect()
     }
@@ -146,9 +147,9 @@ fn change((user, account): (UserId, AccountId), resource: &str, at: i64, action:
     }
 }
 
-/// Applies one change under a key of its own.
+/// Applies one change under a new key and returns its result.
 async fn apply(shop: &Shop, change: Change) -> Value {
     let key = format!("key-{}", fastrand::u64(..));
-    let answer = shop.entitlements.apply("shop", &key, &[change]).await.unwrap();
-    answer.results().unwrap().remove(0)
+    let response = shop.entitlements.apply("shop", &key, &[change]).await.unwrap();
+    response.results().unwrap().remove(0)
 }

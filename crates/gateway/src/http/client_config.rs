@@ -1,4 +1,4 @@
-//! What a client has to know before it does anything else.
+//! The configuration that a client reads before anything else.
 
 use std::collections::BTreeMap;
 
@@ -11,39 +11,40 @@ use crate::Gateway;
 use crate::clients::Client;
 use crate::guard::CSRF_NAME;
 
-/// What is configured for a client.
+/// The configuration of a client.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClientConfig {
-    /// What the client said it is.
+    /// The platform that the client reported.
     platform: Option<String>,
+    /// The version that the client reported.
     version: Option<String>,
-    /// The oldest version that may still play.
+    /// The oldest version that may play.
     min_version: Option<String>,
-    /// Where there is a newer one.
+    /// Where players find a newer version.
     update_url: Option<String>,
-    /// Which features are on for this client.
+    /// The features, and whether this client has them.
     features: BTreeMap<String, bool>,
-    /// Fields of answers that this client does not get.
+    /// Fields that are removed from responses to this client.
     hidden: Vec<String>,
-    /// What players can queue for.
+    /// The queues that players can join.
     queues: Vec<String>,
     /// The header that browsers send with every request that changes something.
     csrf_header: &'static str,
 }
 
-/// What is configured for this client
+/// Get the configuration of this client
 ///
-/// By `X-Client-Platform` and `X-Client-Version`. Answers also clients that are too old to do anything else.
+/// Depends on `X-Client-Platform` and `X-Client-Version`. Clients that are too old for any other route may call it.
 #[utoipa::path(
     get, path = "/v1/client-config", tag = "client",
     params(
-        ("x-client-platform" = Option<String>, Header, description = "What kind of client this is"),
-        ("x-client-version" = Option<String>, Header, description = "Its version: numbers with dots between them",
+        ("x-client-platform" = Option<String>, Header, description = "The platform of the client"),
+        ("x-client-version" = Option<String>, Header, description = "The version of the client: numbers separated by dots",
             example = "1.4.0"),
     ),
     responses(
         (status = 200, description = "The configuration", body = ClientConfig),
-        (status = 400, description = "The version cannot be read"),
+        (status = 400, description = "The version of the client is not valid"),
     ),
     security(())
 )]
@@ -51,7 +52,7 @@ pub(super) async fn client_config(
     State(gateway): State<Gateway>,
     Extension(client): Extension<Client>,
 ) -> Json<ClientConfig> {
-    let platform = gateway.clients.of(&client);
+    let platform = gateway.clients.platform_of(&client);
     let features = gateway.clients.features(&client);
     Json(ClientConfig {
         min_version: platform.and_then(|platform| platform.min_version.as_ref()).map(ToString::to_string),

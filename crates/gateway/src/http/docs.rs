@@ -1,22 +1,27 @@
-//! The description of the API as a page: what the OpenAPI document says, in an order that people read.
+//! The API documentation as a page, rendered from the OpenAPI document.
 
 use std::fmt::Write;
 
-use base::html::escaped;
+use axum::body::Bytes;
+use base::html::escape;
 use serde_json::Value;
 
-/// The description, as it is served.
+use super::pages::Page;
+
+/// The API description in the forms that are served. Responses share it: a client that reads nothing must not hold a copy of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
     /// The OpenAPI document.
-    pub(crate) document: String,
-    /// The same as HTML.
-    pub(crate) page: String,
+    pub(crate) document: Bytes,
+    /// The page that is rendered from the document.
+    pub(crate) page: Bytes,
 }
 
 impl Description {
     pub(crate) fn new(document: &Value) -> Self {
-        Self { document: document.to_string(), page: page(document) }
+        let links = "<a href=\"/\">Playhouse</a> · <a href=\"/openapi.json\">openapi.json</a>";
+        let page = Page::new("Gateway API").small(links).html(&page(document));
+        Self { document: document.to_string().into(), page: page.render().into() }
     }
 }
 
@@ -25,7 +30,7 @@ fn page(document: &Value) -> String {
     for tag in document["tags"].as_array().into_iter().flatten() {
         let name = tag["name"].as_str().unwrap_or_default();
         let _ =
-            writeln!(html, "<h2 id=\"{0}\">{0}</h2>\n<p>{1}</p>", escaped(name), prose(&tag["description"]));
+            writeln!(html, "<h2 id=\"{0}\">{0}</h2>\n<p>{1}</p>", escape(name), prose(&tag["description"]));
         for (path, methods) in document["paths"].as_object().into_iter().flatten() {
             for (method, operation) in methods.as_object().into_iter().flatten() {
                 if operation["tags"][0] == name {
@@ -43,8 +48,8 @@ fn describe(html: &mut String, document: &Value, route: &str, operation: &Value)
     let _ = writeln!(
         html,
         "<h3 id=\"{}\"><span class=\"method\">{method}</span><code>{}</code></h3>\n<p><strong>{}.</strong> {}</p>",
-        escaped(id),
-        escaped(path),
+        escape(id),
+        escape(path),
         prose(&operation["summary"]),
         prose(&operation["description"]),
     );
@@ -64,23 +69,23 @@ fn describe(html: &mut String, document: &Value, route: &str, operation: &Value)
     }
     let body = &operation["requestBody"]["content"]["application/json"]["schema"];
     if !body.is_null() {
-        fields(html, document, "The body", body);
+        fields(html, document, "Body", body);
     }
     let mut others = String::new();
     for (status, response) in operation["responses"].as_object().into_iter().flatten() {
-        let (status, said) = (escaped(status), prose(&response["description"]));
-        let answer = &response["content"]["application/json"]["schema"];
-        if answer.is_null() {
-            let _ = write!(others, "<tr><td><code>{status}</code></td><td>{said}</td></tr>");
+        let (status, description) = (escape(status), prose(&response["description"]));
+        let schema = &response["content"]["application/json"]["schema"];
+        if schema.is_null() {
+            let _ = write!(others, "<tr><td><code>{status}</code></td><td>{description}</td></tr>");
         } else {
-            let _ = writeln!(html, "<p><code>{status}</code> {said}</p>");
-            fields(html, document, "The answer", answer);
+            let _ = writeln!(html, "<p><code>{status}</code> {description}</p>");
+            fields(html, document, "Response", schema);
         }
     }
-    let _ = writeln!(html, "<table class=\"answers\">{others}</table>");
+    let _ = writeln!(html, "<table class=\"responses\">{others}</table>");
 }
 
-/// Everything there is, as a way to get there.
+/// Renders the list of all operations with links.
 fn contents(document: &Value) -> String {
     let mut list = String::new();
     for (path, methods) in document["paths"].as_object().into_iter().flatten() {
@@ -89,16 +94,16 @@ fn contents(document: &Value) -> String {
             let _ = writeln!(
                 list,
                 "<li><a href=\"#{}\"><span class=\"method\">{}</span><code>{}</code></a></li>",
-                escaped(id),
+                escape(id),
                 method.to_uppercase(),
-                escaped(path),
+                escape(path),
             );
         }
     }
     format!("<nav><ul>\n{list}</ul></nav>\n")
 }
 
-fn fields(html: &mut String, document: &Value, what: &str, schema: &Value) {
+fn fields(html: &mut String, document: &Value, heading: &str, schema: &Value) {
     let schema = resolved(document, schema);
     let required =
         |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
@@ -107,21 +112,22 @@ fn fields(html: &mut String, document: &Value, what: &str, schema: &Value) {
         .into_iter()
         .flatten()
         .map(|(name, field)| {
-            let need = if required(name) { "" } else { "?" };
-            let (kind, said) = (kind(field), prose(&field["description"]));
+            let optional = if required(name) { "" } else { "?" };
+            let (kind, description) = (kind(field), prose(&field["description"]));
             format!(
-                "<tr><td><code>{}{need}</code></td><td>{}</td><td>{said}</td></tr>",
-                escaped(name),
-                escaped(&kind)
+                "<tr><td><code>{}{optional}</code></td><td>{}</td><td>{description}</td></tr>",
+                escape(name),
+                escape(&kind)
             )
         })
         .collect();
     if !rows.is_empty() {
-        let _ = writeln!(html, "<table><tr><th>{what}</th><th></th><th></th></tr>{}</table>", rows.concat());
+        let _ =
+            writeln!(html, "<table><tr><th>{heading}</th><th></th><th></th></tr>{}</table>", rows.concat());
     }
     if !schema["example"].is_null() {
         let text = serde_json::to_string_pretty(&schema["example"]).unwrap_or_default();
-        let _ = writeln!(html, "<pre>{}</pre>", escaped(&text));
+        let _ = writeln!(html, "<pre>{}</pre>", escape(&text));
     }
 }
 
@@ -130,7 +136,7 @@ fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     reference.and_then(|pointer| document.pointer(pointer)).unwrap_or(schema)
 }
 
-/// What a field is, in a word or two.
+/// Names the type of a field.
 fn kind(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str() {
         return name.rsplit('/').next().unwrap_or_default().to_owned();
@@ -151,9 +157,9 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// A text with its `code` marked.
+/// Renders a text, with `code` marked.
 fn prose(text: &Value) -> String {
-    let text = escaped(text.as_str().unwrap_or_default());
+    let text = escape(text.as_str().unwrap_or_default());
     let pieces = text.split('`').enumerate();
     pieces
         .map(|(at, piece)| if at % 2 == 1 { format!("<code>{piece}</code>") } else { piece.to_owned() })

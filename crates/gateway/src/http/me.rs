@@ -1,4 +1,4 @@
-//! Who the caller is, and what they have.
+//! The caller, their accounts and their entitlements.
 
 use account::{Account, Role};
 use axum::Json;
@@ -15,26 +15,26 @@ use super::sign_in::logout_url;
 use super::{DEFAULT_LIMIT, MAX_LIMIT, failed};
 use crate::Gateway;
 
-/// Whoever is signed in.
+/// The signed-in user.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Me {
     user_id: Uuid,
     #[schema(example = "Ada")]
     display_name: Option<String>,
     roles: Vec<Role>,
-    /// The oldest first.
+    /// Sorted by age, the oldest first.
     accounts: Vec<PlayerAccount>,
-    /// Only for browsers: how the session ends.
+    /// Only for browsers.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<SessionAnswer>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionAnswer {
-    /// When to sign in again at the latest; RFC 3339.
+    /// When the session expires; RFC 3339.
     #[schema(format = DateTime)]
     ends_at: String,
-    /// Where to go to sign out. It works for this session alone.
+    /// The link that ends this session, and only this one.
     #[schema(example = "/logout?session=0123456789abcdef")]
     logout_url: String,
 }
@@ -51,16 +51,16 @@ pub(crate) struct PlayerAccount {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PlayerAccounts {
-    /// The oldest first.
+    /// Sorted by age, the oldest first.
     accounts: Vec<PlayerAccount>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PlayerEntitlements {
     account_id: Uuid,
-    /// In the order of their resources.
+    /// Sorted by resource.
     entitlements: Vec<EntitlementView>,
-    /// Where the next page begins, if there is one: give it as `after`.
+    /// The start of the next page, if there is one: send it as `after`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -68,52 +68,52 @@ pub(crate) struct PlayerEntitlements {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EntitlementsQuery {
-    /// One of the caller's accounts; the oldest, if none is named.
+    /// One of the caller's accounts; the oldest one by default.
     account_id: Option<Uuid>,
-    /// Also those that have ended or were taken back.
+    /// Includes expired and revoked entitlements.
     #[serde(default)]
     #[param(required = false)]
     all: bool,
-    /// From behind this resource.
+    /// Returns entitlements after this resource.
     #[serde(default)]
     #[param(max_length = 255, required = false)]
     after: String,
-    /// How many at the most: 1 to 1000, else 100.
+    /// The most entitlements to return: 1 to 1000, 100 by default.
     limit: Option<u32>,
 }
 
-/// Who is signed in
+/// Get the signed-in user
 ///
-/// The first call of somebody makes their user and a default account.
+/// The first request of a user creates the user and a default account.
 #[utoipa::path(
     get, path = "/v1/me", tag = "player",
     responses(
         (status = 200, description = "The caller", body = Me),
-        (status = 400, description = "The version of the client cannot be read"),
+        (status = 400, description = "The version of the client is not valid"),
     )
 )]
 pub(super) async fn me(caller: Caller) -> Json<Me> {
     Json(Me::of(&caller))
 }
 
-/// The caller's accounts
+/// List the caller's accounts
 #[utoipa::path(
     get, path = "/v1/accounts", tag = "player",
     responses(
         (status = 200, description = "The accounts", body = PlayerAccounts),
-        (status = 400, description = "The version of the client cannot be read"),
+        (status = 400, description = "The version of the client is not valid"),
     )
 )]
 pub(super) async fn accounts(caller: Caller) -> Json<PlayerAccounts> {
     Json(PlayerAccounts { accounts: caller.known.accounts.iter().map(PlayerAccount::of).collect() })
 }
 
-/// What an account of the caller owns
+/// List the entitlements of an account
 #[utoipa::path(
     get, path = "/v1/entitlements", tag = "player", params(EntitlementsQuery),
     responses(
         (status = 200, description = "A page of entitlements", body = PlayerEntitlements),
-        (status = 400, description = "The query cannot be read"),
+        (status = 400, description = "The query is not valid"),
         (status = 404, description = "The caller has no such account"),
     )
 )]
@@ -124,7 +124,7 @@ pub(super) async fn entitlements(
 ) -> Result<Json<PlayerEntitlements>, Problem> {
     let wanted = |account: &&Account| query.account_id.is_none_or(|id| id == *account.id.as_uuid());
     let account = caller.known.accounts.iter().find(wanted).ok_or_else(|| {
-        Problem::new(Code::NotFound).detail("There is no such account among yours; /v1/accounts lists them.")
+        Problem::new(Code::NotFound).detail("You have no such account; /v1/accounts lists yours.")
     })?;
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let options = ListOptions { in_force: !query.all, after: query.after, limit };

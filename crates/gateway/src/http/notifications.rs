@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use base::id::Uuid;
 use base::{Code, Timestamp};
-use http_server::{Body, Problem, Query};
-use notification::{Counts, Filter, Mark, Marked, Notification, NotificationId};
+use http_server::{JsonBody, Problem, Query};
+use notification::{Counts, Filter, Mark, MarkTarget, Notification, NotificationId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sessions::Caller;
@@ -17,17 +17,17 @@ use utoipa::{IntoParams, ToSchema};
 use super::{DEFAULT_LIMIT, Segment, failed};
 use crate::Gateway;
 
-/// How many are listed at the most.
-const MOST: u32 = 200;
-/// How many languages of a request are considered.
-const LANGUAGES: usize = 10;
+/// The most notifications of a page.
+const MAX_PAGE: u32 = 200;
+/// The most languages of a request that are considered.
+const MAX_LANGUAGES: usize = 10;
 
-/// The languages that a client wants, the dearest first.
+/// The languages that a client accepts, the preferred one first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Languages(Vec<String>);
 
 impl Languages {
-    /// As `Accept-Language` has them.
+    /// Parses `Accept-Language`.
     fn of(headers: &HeaderMap) -> Self {
         let text = headers.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let language = |part: &str| {
@@ -38,7 +38,7 @@ impl Languages {
             (weight > 0.0 && !language.is_empty()).then_some((weight, language))
         };
         let mut languages: Vec<(f32, String)> =
-            text.split(',').take(LANGUAGES).filter_map(language).collect();
+            text.split(',').take(MAX_LANGUAGES).filter_map(language).collect();
         languages.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         Self(languages.into_iter().map(|(_, language)| language).collect())
     }
@@ -54,32 +54,34 @@ impl FromRequestParts<Gateway> for Languages {
     }
 }
 
-/// Something that the player was told.
+/// A notification in the player's inbox.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct NotificationAnswer {
     notification_id: Uuid,
-    /// Where it stands in the inbox; of a stream, the `id` of its event.
+    /// Its position in the inbox, which is also the `id` of its event in a stream.
     position: i64,
-    /// Which template it was made by; empty if a service said it in so many words.
+    /// The template that it was rendered from; empty if a service sent the texts itself.
     template: String,
     /// The language of the texts.
     language: String,
     title: String,
     body: String,
-    /// What the texts were made of.
+    /// The data that the texts were rendered from.
     #[schema(value_type = Object)]
     data: Value,
     /// RFC 3339.
     #[schema(format = DateTime)]
     created_at: String,
-    /// When it is no longer of interest.
+    /// When it expires; RFC 3339.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
-    /// Since when the player has seen it, read it, put it out of the way.
+    /// When the player saw it.
     #[schema(format = DateTime)]
     seen_at: Option<String>,
+    /// When the player read it.
     #[schema(format = DateTime)]
     read_at: Option<String>,
+    /// When the player archived it.
     #[schema(format = DateTime)]
     archived_at: Option<String>,
 }
@@ -109,38 +111,38 @@ impl NotificationAnswer {
 /// A page of the inbox.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct NotificationList {
-    /// The newest first.
+    /// Sorted by position, the newest first.
     notifications: Vec<NotificationAnswer>,
-    /// Where the next page begins, if there is one: give it as `before`.
+    /// The start of the next page, if there is one: send it as `before`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<i64>,
-    /// How many were not read, of all that are there and not archived.
+    /// The number of unread notifications that are not archived.
     unread: i64,
-    /// How many of those were not even seen.
+    /// The number of these that were not seen either.
     unseen: i64,
-    /// A stream that is opened with this misses nothing that is not listed here.
+    /// A stream that is opened with this id continues exactly after this list.
     last_event_id: String,
 }
 
-/// How many the player has not dealt with.
+/// The numbers of unread and unseen notifications.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CountsAnswer {
     unread: i64,
-    /// How many of those were not even seen.
+    /// The number of these that were not seen either.
     unseen: i64,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Which ones: those of the inbox if nothing is said, only the unread ones of it, or the archived ones.
+    /// The inbox (the default), only its unread notifications, or the archived ones.
     #[serde(default)]
     #[param(inline, required = false)]
     show: Show,
-    /// From before this position.
+    /// Returns notifications before this position.
     #[param(minimum = 0)]
     before: Option<i64>,
-    /// How many at the most: 1 to 200, else 100.
+    /// The most notifications to return: 1 to 200, 100 by default.
     limit: Option<u32>,
 }
 
@@ -153,16 +155,16 @@ pub(crate) enum Show {
     Archived,
 }
 
-/// What the player did with some of them.
+/// Marks some notifications.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 #[schema(example = json!({"mark": "read", "up_to": 17}))]
 pub(crate) struct MarkRequest {
     mark: MarkWord,
-    /// These, by their `notification_id`; up to 1,000.
+    /// The notifications to mark, by `notification_id`; up to 1,000.
     #[serde(default)]
     ids: Option<Vec<String>>,
-    /// Or all up to this position: what came after it, and was not on the screen, is not marked.
+    /// Or all up to this position. Later notifications, which were not on the screen yet, are not marked.
     #[serde(default)]
     up_to: Option<i64>,
 }
@@ -177,12 +179,12 @@ pub(crate) enum MarkWord {
     Unarchived,
 }
 
-/// The inbox
+/// List the inbox
 #[utoipa::path(
     get, path = "/v1/notifications", operation_id = "notifications", tag = "player", params(ListQuery),
     responses(
-        (status = 200, description = "A page of it", body = NotificationList),
-        (status = 400, description = "The query cannot be read"),
+        (status = 200, description = "A page of the inbox", body = NotificationList),
+        (status = 400, description = "The query is not valid"),
     )
 )]
 pub(super) async fn list(
@@ -196,14 +198,14 @@ pub(super) async fn list(
         Show::Unread => Filter::Unread,
         Show::Archived => Filter::Archived,
     };
-    let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MOST);
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_PAGE);
     NotificationList::read(&gateway, &caller, &languages, filter, query.before, limit).await.map(Json)
 }
 
-/// How many are unread
+/// Count unread notifications
 #[utoipa::path(
     get, path = "/v1/notifications/counts", operation_id = "notification_counts", tag = "player",
-    responses((status = 200, description = "Unread and unseen", body = CountsAnswer))
+    responses((status = 200, description = "The counts", body = CountsAnswer))
 )]
 pub(super) async fn counts(
     State(gateway): State<Gateway>,
@@ -213,14 +215,14 @@ pub(super) async fn counts(
     counts.map(|counts| Json(counts.into())).map_err(|error| failed("notifications", &error))
 }
 
-/// One of the inbox
+/// Get a notification
 #[utoipa::path(
     get, path = "/v1/notifications/{notification_id}", operation_id = "notification", tag = "player",
     params(("notification_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The notification", body = NotificationAnswer),
-        (status = 400, description = "That is not the id of a notification"),
-        (status = 404, description = "The caller has no such notification, or not any more"),
+        (status = 400, description = "The id is not valid"),
+        (status = 404, description = "The caller has no such notification"),
     )
 )]
 pub(super) async fn show(
@@ -234,30 +236,31 @@ pub(super) async fn show(
     Ok(Json(NotificationAnswer::of(&found, &languages)))
 }
 
-/// Mark as seen, read, unread, archived
+/// Mark notifications as seen, read, unread, archived or unarchived
 ///
-/// Read is also seen. Those that are marked so already, or are not there, stay as they are. Other devices of the player hear of it.
+/// A read notification is also seen. Unknown notifications, and those with the mark already, are ignored. The player's other devices
+/// receive an `inbox` event.
 #[utoipa::path(
     post, path = "/v1/notifications/mark", operation_id = "mark_notifications", tag = "player",
     request_body = MarkRequest,
     responses(
-        (status = 200, description = "What is unread and unseen now", body = CountsAnswer),
-        (status = 400, description = "It is not said which, or how"),
+        (status = 200, description = "The new counts", body = CountsAnswer),
+        (status = 400, description = "The notifications or the mark are missing or not valid"),
     )
 )]
 pub(super) async fn mark(
     State(gateway): State<Gateway>,
     caller: Caller,
-    Body(request): Body<MarkRequest>,
+    JsonBody(request): JsonBody<MarkRequest>,
 ) -> Result<Json<CountsAnswer>, Problem> {
-    let marked = match (request.ids, request.up_to) {
+    let target = match (request.ids, request.up_to) {
         (Some(ids), None) => {
-            Marked::These(ids.iter().map(|id| notification_id(id)).collect::<Result<_, _>>()?)
+            MarkTarget::Ids(ids.iter().map(|id| notification_id(id)).collect::<Result<_, _>>()?)
         }
-        (None, Some(position)) => Marked::UpTo(position),
-        _ => return Err(invalid("Say which: `ids`, or `up_to` a position.")),
+        (None, Some(position)) => MarkTarget::UpTo(position),
+        _ => return Err(invalid("Send either `ids` or `up_to`.")),
     };
-    let counts = gateway.inbox.mark(*caller.user().as_uuid(), &marked, request.mark.into()).await;
+    let counts = gateway.inbox.mark(*caller.user().as_uuid(), &target, request.mark.into()).await;
     counts.map(|counts| Json(counts.into())).map_err(|error| failed("notifications", &error))
 }
 
@@ -306,7 +309,7 @@ impl From<MarkWord> for Mark {
 }
 
 fn notification_id(text: &str) -> Result<NotificationId, Problem> {
-    text.parse().map_err(|_| invalid("That is not the id of a notification: a UUID is expected."))
+    text.parse().map_err(|_| invalid("The id of a notification must be a UUID."))
 }
 
 fn invalid(detail: &str) -> Problem {
@@ -318,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dearest_language_comes_first() {
+    fn preferred_language_comes_first() {
         let languages = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT_LANGUAGE, text.parse().unwrap());

@@ -1,4 +1,4 @@
-//! The pages: plain HTML, one stylesheet, a few scripts, nothing from elsewhere.
+//! The web pages: plain HTML, one stylesheet and a few scripts, without external resources.
 
 use std::fmt::Write;
 
@@ -8,15 +8,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use base::Code;
-use base::html::escaped;
+use base::html::escape;
 use http_server::Problem;
 use serde_json::{Value, json};
 
 use super::Segment;
 use crate::Gateway;
 
-/// Our own scripts and stylesheet, and calls to ourselves. No page of ours is shown inside another.
-const OURS: HeaderValue = HeaderValue::from_static(
+/// The content security policy of pages: only our own scripts, styles and API. No framing.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; \
      frame-ancestors 'none'",
 );
@@ -33,7 +33,7 @@ const FILES: [(&str, &str, &str); 6] = [
     ("stream.js", SCRIPT, include_str!("../pages/stream.js")),
 ];
 
-/// A page with a few words on it.
+/// A simple page.
 #[derive(Debug)]
 pub(super) struct Page {
     status: StatusCode,
@@ -43,36 +43,37 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn new(title: &str) -> Self {
-        Self { status: StatusCode::OK, title: escaped(title), body: String::new() }
+        Self { status: StatusCode::OK, title: escape(title), body: String::new() }
     }
 
-    /// A paragraph of HTML.
+    /// Adds a paragraph of HTML.
     pub(super) fn text(mut self, html: &str) -> Self {
         let _ = writeln!(self.body, "<p>{html}</p>");
         self
     }
 
+    /// Adds a paragraph of HTML in small print.
     pub(super) fn small(mut self, html: &str) -> Self {
         let _ = writeln!(self.body, "<p class=\"small\">{html}</p>");
         self
     }
 
-    /// What to do next.
+    /// Adds the main action.
     pub(super) fn link(self, to: &str, text: &str) -> Self {
         self.button("button", to, text)
     }
 
-    /// What else could be done.
+    /// Adds a secondary action.
     pub(super) fn quiet_link(self, to: &str, text: &str) -> Self {
         self.button("button quiet", to, text)
     }
 
     fn button(mut self, class: &str, to: &str, text: &str) -> Self {
-        let _ = writeln!(self.body, "<a class=\"{class}\" href=\"{}\">{}</a>", escaped(to), escaped(text));
+        let _ = writeln!(self.body, "<a class=\"{class}\" href=\"{}\">{}</a>", escape(to), escape(text));
         self
     }
 
-    /// Any HTML.
+    /// Adds any HTML.
     pub(super) fn html(mut self, html: &str) -> Self {
         self.body.push_str(html);
         self
@@ -82,26 +83,28 @@ impl Page {
         self.status = status;
         self
     }
+
+    /// Returns the whole page as HTML.
+    pub(super) fn render(&self) -> String {
+        let Self { title, body, .. } = self;
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+             content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<link rel=\"stylesheet\" \
+             href=\"/assets/playhouse.css\">\n<main>\n<h1>{title}</h1>\n{body}</main>\n</html>\n"
+        )
+    }
 }
 
 impl IntoResponse for Page {
     fn into_response(self) -> Response {
-        let Self { status, title, body } = self;
-        let html = format!(
-            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<link rel=\"stylesheet\" \
-             href=\"/assets/playhouse.css\">\n<main>\n<h1>{title}</h1>\n{body}</main>\n</html>\n"
-        );
-        let mut response = (status, Html(html)).into_response();
-        response.headers_mut().insert(CONTENT_SECURITY_POLICY, OURS);
-        response
+        (self.status, [(CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(self.render())).into_response()
     }
 }
 
-/// The first page, for people; its name and version, for programs.
+/// Serves the home page to browsers, and the name and version to programs.
 pub(super) async fn index(State(gateway): State<Gateway>, headers: HeaderMap) -> Response {
-    let wants = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !wants.contains("text/html") {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !accepts.contains("text/html") {
         return Json(json!({ "name": "playhouse", "version": gateway.version })).into_response();
     }
     Page::new("Playhouse").html(include_str!("../pages/index.html")).into_response()
@@ -117,10 +120,9 @@ pub(super) async fn openapi(State(gateway): State<Gateway>) -> Response {
     ([(CONTENT_TYPE, "application/json")], gateway.openapi.document.clone()).into_response()
 }
 
-/// The description of the API, to be read by people.
+/// Serves the API documentation as a page.
 pub(super) async fn docs(State(gateway): State<Gateway>) -> Response {
-    let ways = "<a href=\"/\">Playhouse</a> · <a href=\"/openapi.json\">openapi.json</a>";
-    Page::new("The API for players").small(ways).html(&gateway.openapi.page).into_response()
+    ([(CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(gateway.openapi.page.clone())).into_response()
 }
 
 pub(super) async fn health() -> Json<Value> {

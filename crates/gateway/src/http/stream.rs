@@ -1,9 +1,9 @@
 //! Streams: server-sent events.
 //!
-//! `reconnect` says that this process stops: connect again, and another one goes on. `end` says that nothing more will come: the
-//! session has ended, the token has expired, the ticket is gone. A comment every few seconds keeps proxies awake.
+//! `reconnect` announces that this process stops: the client reconnects, and another process continues. `end` announces that no more
+//! events follow, and carries a code that says why. A comment every few seconds keeps proxies from closing the connection.
 
-mod due;
+mod due_read;
 mod player;
 mod ticket;
 
@@ -15,13 +15,14 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use http_server::{Connection, Problem};
 use matchmaking::PlayerTicket;
 use runtime::Drain;
 use serde_json::json;
-use sessions::{Caller, Proof};
+use sessions::{AccessLost, Caller, EndCause, Proof};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::TICKET;
@@ -33,52 +34,103 @@ use crate::streams::OpenStream;
 pub(super) use player::*;
 pub(super) use ticket::*;
 
-/// How soon a client should connect again, in milliseconds: at least, and by how much more by chance, for those of a process that
-/// stops should not all come at once.
+/// The shortest delay before a client reconnects, in milliseconds.
 const RETRY_MIN: u64 = 200;
+/// A random addition to the delay, so that the clients of a stopping process do not all reconnect at once.
 const RETRY_SPREAD: u64 = 800;
 
-/// Where the events of a stream come from.
+/// Produces the events of a stream.
 trait Source: Send + 'static {
-    /// The next one. May be dropped and called again at any time.
-    fn next(&mut self) -> impl Future<Output = Next> + Send;
+    /// Waits for the next step. Cancel safe.
+    fn next(&mut self) -> impl Future<Output = Step> + Send;
 
-    /// Notes that a heartbeat has passed: the time to look for what no live message announced.
+    /// Called at each heartbeat, to check for changes whose live message was lost.
     fn heartbeat(&mut self) {}
 }
 
-/// What is told next.
-enum Next {
+/// The next step of a stream.
+enum Step {
     Event(Bytes),
-    /// Connect again, for this reason.
+    /// Ask the client to reconnect, for this reason.
     Reconnect(&'static str),
-    /// There will be no more, for this reason.
-    End(&'static str),
+    End(End),
 }
 
-/// Opens a stream of the caller's, unless they have too many.
+/// Why a stream ends for good. The event `end` carries the code, so that a client knows what to do next.
+#[derive(Clone, Copy)]
+enum End {
+    /// Get a new token, then connect again.
+    TokenExpired,
+    /// Sign in again.
+    SignedOut,
+    /// The same browser signed in again: connect again with the new session.
+    Replaced,
+    /// Do not connect again.
+    Banned,
+    /// The ticket of the stream no longer exists.
+    TicketGone,
+    /// The source has no more events, for example because a drop has ended.
+    Finished,
+}
+
+impl End {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::TokenExpired => "token_expired",
+            Self::SignedOut => "signed_out",
+            Self::Replaced => "replaced",
+            Self::Banned => "banned",
+            Self::TicketGone => "ticket_gone",
+            Self::Finished => "finished",
+        }
+    }
+
+    /// For people.
+    const fn why(self) -> &'static str {
+        match self {
+            Self::TokenExpired => "the token has expired",
+            Self::SignedOut => "the session has ended",
+            Self::Replaced => "the same browser signed in again",
+            Self::Banned => "this account is banned",
+            Self::TicketGone => "the ticket is gone",
+            Self::Finished => "no more events",
+        }
+    }
+}
+
+impl From<AccessLost> for End {
+    fn from(lost: AccessLost) -> Self {
+        match lost {
+            AccessLost::SignedOut => Self::SignedOut,
+            AccessLost::Banned => Self::Banned,
+        }
+    }
+}
+
+/// Opens a stream of the caller. Returns the refusal if the caller has too many.
 fn open(gateway: &Gateway, caller: &Caller) -> Result<OpenStream, Box<Response>> {
-    let most = gateway.config.max_streams;
-    gateway.streams.open(caller.user(), caller.session(), most).ok_or_else(|| {
-        let detail = format!("You have {most} streams open already: close some.");
+    let max = gateway.config.max_streams;
+    gateway.streams.open(caller.user(), caller.session(), max).ok_or_else(|| {
+        let open = base::counted(max, "stream");
+        let detail = format!("You already have {open} open; close one first.");
         Box::new(([(RETRY_AFTER, "1")], Problem::new(Code::RateLimited).detail(detail)).into_response())
     })
 }
 
-/// The answer that tells what the source does, for as long as the caller is welcome.
-fn answer(gateway: Gateway, caller: Caller, open: OpenStream, source: impl Source) -> Response {
-    let following = Following::new(gateway, caller, open, source);
-    let events = following.events().map(Ok::<_, std::convert::Infallible>);
+/// Returns a response that streams the events of the source while the caller is signed in.
+fn respond(gateway: Gateway, caller: Caller, open: OpenStream, source: impl Source) -> Response {
+    let stream = EventStream::new(gateway, caller, open, source);
+    let events = stream.events().map(Ok::<_, std::convert::Infallible>);
     let mut response = Body::from_stream(events).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Proxies that gather answers before they pass them on are told not to.
+    // Disables response buffering in proxies such as nginx.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }
 
-/// The answer that sends the events of a service.
-pub(crate) fn brought_stream(
+/// Returns a response that streams the events of a service.
+pub(crate) fn service_stream(
     gateway: &Gateway,
     caller: Caller,
     connection: &Connection,
@@ -86,28 +138,29 @@ pub(crate) fn brought_stream(
 ) -> Response {
     match open(gateway, &caller) {
         Ok(open) => {
-            let source = BroughtEvents { events, drain: connection.drain().clone() };
-            answer(gateway.clone(), caller, open, source)
+            let source = ServiceEvents { events, drain: connection.drain().clone() };
+            respond(gateway.clone(), caller, open, source)
         }
         Err(refused) => *refused,
     }
 }
 
-struct BroughtEvents {
+struct ServiceEvents {
     events: BoxStream<'static, Bytes>,
     drain: Drain,
 }
 
-impl Source for BroughtEvents {
-    async fn next(&mut self) -> Next {
+impl Source for ServiceEvents {
+    async fn next(&mut self) -> Step {
         tokio::select! {
-            event = self.events.next() => event.map_or(Next::End("nothing more will come"), Next::Event),
-            () = self.drain.requested() => Next::Reconnect("this process stops"),
+            event = self.events.next() => event.map_or(Step::End(End::Finished), Step::Event),
+            () = self.drain.requested() => Step::Reconnect("this process stops"),
         }
     }
 }
 
-struct Following<S> {
+/// Streams the events of a source, with heartbeats, while the caller is signed in.
+struct EventStream<S> {
     gateway: Gateway,
     caller: Caller,
     open: OpenStream,
@@ -115,10 +168,10 @@ struct Following<S> {
     heartbeat: Interval,
     /// When the token expires.
     expires: Option<Instant>,
-    over: bool,
+    is_over: bool,
 }
 
-impl<S: Source> Following<S> {
+impl<S: Source> EventStream<S> {
     fn new(gateway: Gateway, caller: Caller, open: OpenStream, source: S) -> Self {
         let every = gateway.stream_heartbeat;
         let mut heartbeat = interval_at(Instant::now() + every, every);
@@ -129,19 +182,19 @@ impl<S: Source> Following<S> {
             Proof::Token { expires_at } => Some(Instant::now() + Duration::from_millis(left(*expires_at))),
             Proof::Session(..) => None,
         };
-        Self { gateway, caller, open, source, heartbeat, expires, over: false }
+        Self { gateway, caller, open, source, heartbeat, expires, is_over: false }
     }
 
     fn events(self) -> impl Stream<Item = Bytes> + Send {
-        let hello = Bytes::from(format!("retry: {}\n\n", RETRY_MIN + fastrand::u64(..RETRY_SPREAD)));
-        let rest = futures::stream::unfold(self, |mut following| async move {
-            if following.over {
+        let retry = Bytes::from(format!("retry: {}\n\n", RETRY_MIN + fastrand::u64(..RETRY_SPREAD)));
+        let rest = futures::stream::unfold(self, |mut stream| async move {
+            if stream.is_over {
                 return None;
             }
-            let event = following.next().await;
-            Some((event, following))
+            let event = stream.next().await;
+            Some((event, stream))
         });
-        futures::stream::iter([hello]).chain(rest)
+        futures::stream::iter([retry]).chain(rest)
     }
 
     async fn next(&mut self) -> Bytes {
@@ -152,37 +205,49 @@ impl<S: Source> Following<S> {
                 None => std::future::pending().await,
             }
         };
-        let next = tokio::select! {
-            next = self.source.next() => next,
-            () = self.open.ended.cancelled() => Next::End("the session has ended"),
-            () = expired => Next::End("the token has expired"),
-            _ = self.heartbeat.tick() => {
-                // Boxed, as it is rare and large.
-                if Box::pin(self.gateway.sessions.is_still_signed_in(&self.caller)).await {
+        let step = tokio::select! {
+            step = self.source.next() => step,
+            cause = self.open.ended.wait() => match cause {
+                EndCause::Replaced => Step::End(End::Replaced),
+                // A ban ends the sessions of the player too: the recheck knows which of the two happened.
+                EndCause::Ended => match recheck(&self.gateway, &self.caller).await {
+                    Err(lost) => Step::End(lost.into()),
+                    Ok(()) => Step::End(End::SignedOut),
+                },
+            },
+            () = expired => Step::End(End::TokenExpired),
+            _ = self.heartbeat.tick() => match recheck(&self.gateway, &self.caller).await {
+                Ok(()) => {
                     self.source.heartbeat();
-                    Next::Event(Bytes::from_static(b":\n\n"))
-                } else {
-                    Next::End("the session has ended")
+                    Step::Event(Bytes::from_static(b":\n\n"))
                 }
+                Err(lost) => Step::End(lost.into()),
             },
         };
-        let mut last = |name, why| {
-            self.over = true;
-            event(name, &json!({ "why": why }))
-        };
-        match next {
-            Next::Event(event) => event,
-            Next::Reconnect(why) => last("reconnect", why),
-            Next::End(why) => last("end", why),
+        match step {
+            Step::Event(event) => event,
+            Step::Reconnect(reason) => {
+                self.is_over = true;
+                event("reconnect", &json!({ "why": reason }))
+            }
+            Step::End(end) => {
+                self.is_over = true;
+                event("end", &json!({ "code": end.code(), "why": end.why() }))
+            }
         }
     }
 }
 
-/// A ticket, without what this client does not see of one.
+/// Authenticates the caller again. Boxed because it is rare and large.
+fn recheck<'a>(gateway: &'a Gateway, caller: &'a Caller) -> BoxFuture<'a, Result<(), AccessLost>> {
+    Box::pin(gateway.sessions.recheck(caller))
+}
+
+/// Formats a ticket, without the fields that the client does not see.
 fn ticket_event(gateway: &Gateway, client: &Client, ticket: PlayerTicket) -> Bytes {
-    let mut answer = serde_json::to_value(TicketAnswer::of(ticket)).unwrap_or_default();
-    clients::hide(gateway.clients.hidden(client, TICKET), &mut answer);
-    event("ticket", &answer)
+    let mut document = serde_json::to_value(TicketAnswer::of(ticket)).unwrap_or_default();
+    clients::hide(gateway.clients.hidden(client, TICKET), &mut document);
+    event("ticket", &document)
 }
 
 fn event(name: &str, data: &impl serde::Serialize) -> Bytes {
@@ -190,7 +255,7 @@ fn event(name: &str, data: &impl serde::Serialize) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
 
-/// An event from behind which a stream can go on.
+/// Formats an event that a stream can resume after.
 fn event_at(position: i64, name: &str, data: &impl serde::Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
     Bytes::from(format!("id: {position}\nevent: {name}\ndata: {data}\n\n"))

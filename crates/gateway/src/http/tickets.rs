@@ -7,9 +7,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
-use http_server::{Body, Problem};
+use http_server::{JsonBody, Problem};
 use matchmaking::model::TicketId;
-use matchmaking::{Join, PlayerTicket};
+use matchmaking::{JoinRequest, PlayerTicket};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sessions::Caller;
@@ -18,22 +18,21 @@ use utoipa::ToSchema;
 use super::{Segment, failed};
 use crate::Gateway;
 
-/// What a player asks for.
+/// A request to join a queue.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 #[schema(example = json!({"queue": "duel"}))]
 pub(crate) struct TicketRequest {
     /// One of the queues that /v1/client-config lists.
     queue: String,
-    /// Search fields that the queue lets players set.
+    /// Search fields that players of this queue may set.
     #[serde(default)]
     numbers: BTreeMap<String, f64>,
     #[serde(default)]
     strings: BTreeMap<String, String>,
     #[serde(default)]
     tags: Vec<String>,
-    /// The assigned ticket that the player is done with. Without it, whoever asks soon after a match was found is told of
-    /// that match again.
+    /// The player's previous, assigned ticket. Without it, a request soon after a match returns that match again.
     #[serde(default)]
     replaces: Option<String>,
 }
@@ -48,10 +47,10 @@ pub(crate) struct TicketAnswer {
     /// RFC 3339.
     #[schema(format = DateTime)]
     created_at: String,
-    /// Until when it waits; RFC 3339.
+    /// When it expires; RFC 3339.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
-    /// Where to play, once it is known.
+    /// The game server, once the ticket is assigned.
     assignment: Option<AssignmentAnswer>,
 }
 
@@ -59,26 +58,26 @@ pub(crate) struct TicketAnswer {
 pub(crate) struct AssignmentAnswer {
     /// The address of the game server.
     connection: String,
-    /// What the assigner said beside that.
+    /// Further data from the assigner.
     #[schema(value_type = Object)]
     extensions: Map<String, Value>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TicketList {
-    /// Those that wait, and those that were assigned lately; the oldest first.
+    /// Waiting and recently assigned tickets, sorted by age, the oldest first.
     pub(super) tickets: Vec<TicketAnswer>,
 }
 
-/// Ask for a match
+/// Join a queue
 ///
-/// A player has one ticket in a queue: asking again, from whichever device, returns the one that is there.
+/// A player has one ticket per queue: a second request, from any device, returns the existing ticket.
 #[utoipa::path(
     post, path = "/v1/matchmaking/tickets", tag = "matchmaking", request_body = TicketRequest,
     responses(
         (status = 201, description = "A new ticket", body = TicketAnswer),
-        (status = 200, description = "The ticket that is there already", body = TicketAnswer),
-        (status = 400, description = "The queue or a field is not known"),
+        (status = 200, description = "The existing ticket", body = TicketAnswer),
+        (status = 400, description = "The queue or a search field is unknown"),
         (status = 409, description = "The player waits in another queue"),
         (status = 413, description = "The body is too large"),
         (status = 415, description = "The body is not JSON"),
@@ -87,24 +86,24 @@ pub(crate) struct TicketList {
 pub(super) async fn create(
     State(gateway): State<Gateway>,
     caller: Caller,
-    Body(request): Body<TicketRequest>,
+    JsonBody(request): JsonBody<TicketRequest>,
 ) -> Result<Response, Problem> {
     let TicketRequest { queue, numbers, strings, tags, replaces } = request;
-    let unsound = || Problem::new(Code::InvalidArgument).detail("`replaces` is not the id of a ticket.");
-    let replaces = replaces.map(|text| TicketId::parse(&text).ok_or_else(unsound)).transpose()?;
-    let join = Join { queue, numbers, strings, tags, replaces };
+    let invalid = || Problem::new(Code::InvalidArgument).detail("`replaces` is not the id of a ticket.");
+    let replaces = replaces.map(|text| TicketId::parse(&text).ok_or_else(invalid)).transpose()?;
+    let join = JoinRequest { queue, numbers, strings, tags, replaces };
     let joined = gateway.players.join(*caller.user().as_uuid(), join).await;
     let joined = joined.map_err(|error| failed("matchmaking", &error))?;
-    let status = if joined.created { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if joined.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(TicketAnswer::of(joined.ticket))).into_response())
 }
 
-/// The caller's tickets
+/// List the caller's tickets
 #[utoipa::path(
     get, path = "/v1/matchmaking/tickets", tag = "matchmaking",
     responses(
         (status = 200, description = "The tickets", body = TicketList),
-        (status = 400, description = "The version of the client cannot be read"),
+        (status = 400, description = "The version of the client is not valid"),
     )
 )]
 pub(super) async fn list(
@@ -116,13 +115,13 @@ pub(super) async fn list(
     Ok(Json(TicketList { tickets: found.into_iter().map(TicketAnswer::of).collect() }))
 }
 
-/// One of the caller's tickets
+/// Get a ticket
 #[utoipa::path(
     get, path = "/v1/matchmaking/tickets/{ticket_id}", tag = "matchmaking", params(("ticket_id" = String, Path)),
     responses(
         (status = 200, description = "The ticket", body = TicketAnswer),
-        (status = 400, description = "That is not the id of a ticket"),
-        (status = 404, description = "The caller has no such ticket, or not any more"),
+        (status = 400, description = "The id is not valid"),
+        (status = 404, description = "The caller has no such ticket"),
     )
 )]
 pub(super) async fn show(
@@ -134,15 +133,15 @@ pub(super) async fn show(
     Ok(Json(TicketAnswer::of(found.map_err(|error| failed("matchmaking", &error))?)))
 }
 
-/// Take a ticket back
+/// Cancel a ticket
 ///
-/// One that is gone already is as good as taken back.
+/// Also succeeds for a ticket that is already gone.
 #[utoipa::path(
     delete, path = "/v1/matchmaking/tickets/{ticket_id}", tag = "matchmaking", params(("ticket_id" = String, Path)),
     responses(
-        (status = 204, description = "It takes no part any more"),
-        (status = 400, description = "That is not the id of a ticket"),
-        (status = 409, description = "Too late: a match has been found"),
+        (status = 204, description = "The ticket has left matchmaking"),
+        (status = 400, description = "The id is not valid"),
+        (status = 409, description = "Too late: the ticket is already assigned"),
     )
 )]
 pub(super) async fn cancel(

@@ -1,36 +1,38 @@
-// Drops: when they open, the player's place in line, the stock as it moves, buying.
+// Drops: the countdown, the player's place in line, the live stock, purchases.
 
-import { $, call, element, trouble } from "./page.js";
+import { $, call, element, showError } from "./page.js";
 
+// Milliseconds between two requests.
 const LIST_EVERY = 10_000;
 const PLACE_EVERY = 3_000;
 const STOCK_EVERY = 5_000;
+// The most orders on the page.
 const ORDERS = 5;
-// A browser opens few connections to a host over HTTP/1.1, and each stream occupies one. The stock of further drops is polled.
+// Over HTTP/1.1 a browser opens few connections to a host, and each stream occupies one. The stock of further drops is polled.
 const STREAMS = 2;
 
-// By drop id: what is known of the drop, and the elements that show it.
+// By drop id: the state of a drop and its elements.
 const cards = new Map();
-// How far the server's clock is ahead of this device's.
+// How far the server's clock is ahead of this device's clock, in milliseconds.
 let skew = 0;
 
-// Shows the drops and keeps them up to date. `home` is the drops' part of /v1/home.
-export async function begin(home) {
+// Shows the drops and keeps them up to date. `home` is the part `drops` of /v1/home.
+export async function start(home) {
   await list();
   for (const { drop, place } of home?.places ?? []) place && update(drop.drop_id, { place });
-  held(home?.reservations ?? []);
+  showReservations(home?.reservations ?? []);
   await orders();
   setInterval(() => quietly(list), LIST_EVERY);
   setInterval(() => cards.forEach(countdown), 250);
 }
 
-// Something happened to the player that may concern a drop.
-export function heard(notification) {
+// Updates the drop that a notification is about.
+export function onNotification(notification) {
   const id = notification.data?.drop_id;
   if (id) quietly(() => Promise.all([refresh(id), reservations(), orders()]));
 }
 
-// The next attempt makes up for one that fails.
+// Ignores a failure: the next attempt repairs it.
 const quietly = (work) => work().catch(() => {});
 
 async function list() {
@@ -41,7 +43,7 @@ async function list() {
     update(drop.drop_id, { drop });
   }
   for (const [id, card] of cards) {
-    if (!drops.some((drop) => drop.drop_id === id)) quietly(() => look(card));
+    if (!drops.some((drop) => drop.drop_id === id)) quietly(() => reload(card));
   }
   $("drops").hidden = cards.size === 0;
 }
@@ -57,14 +59,14 @@ function add(drop) {
   const stock = element("p", { className: "stock" }, card.meter, " ", card.left);
   part("price", "small");
   part("opening", "opening");
-  part("standing", "standing", { role: "status" });
+  part("status", "status", { role: "status" });
   part("buttons", "buttons");
-  card.element = element("article", { className: "drop" }, title, card.price, card.opening, stock, card.standing, card.buttons);
+  card.element = element("article", { className: "drop" }, title, card.price, card.opening, stock, card.status, card.buttons);
   card.element.dataset.drop = drop.drop_id;
   cards.set(drop.drop_id, card);
   $("drop-list").append(card.element);
   card.streams = cards.size <= STREAMS;
-  card.streams ? follow(card) : poll(card);
+  card.streams ? openStream(card) : poll(card);
   quietly(() => refresh(drop.drop_id));
 }
 
@@ -72,14 +74,14 @@ function showStock(card, stock) {
   if (stock.version >= (card.stock?.version ?? 0)) update(card.drop.drop_id, { stock });
 }
 
-// Follows the stock, and the place while the player waits. A browser connects again by itself. Every event says all of it.
-function follow(card) {
+// Streams the stock, and the place while the player waits. A browser reconnects by itself. Every event contains the whole state.
+function openStream(card) {
   card.stream?.close();
   const stream = (card.stream = new EventSource(path(card, "/stream?place=true")));
   stream.addEventListener("stock", (event) => showStock(card, JSON.parse(event.data)));
   stream.addEventListener("place", (event) => update(card.drop.drop_id, { place: JSON.parse(event.data) }));
   stream.addEventListener("end", () => stream.close());
-  // A browser gives up a stream that is refused: there are too many, in other windows.
+  // A browser gives up a refused stream: the player has too many streams, in other windows.
   stream.addEventListener("error", () => {
     if (stream.readyState !== EventSource.CLOSED || !card.streams) return;
     card.streams = false;
@@ -102,10 +104,10 @@ async function refresh(id) {
 
 async function reservations() {
   const { drops } = await call("GET", "/v1/home");
-  if (drops?.data) held(drops.data.reservations);
+  if (drops?.data) showReservations(drops.data.reservations);
 }
 
-function held(reservations) {
+function showReservations(reservations) {
   for (const [id] of cards) update(id, { reservation: reservations.find((one) => one.drop_id === id) });
 }
 
@@ -119,17 +121,17 @@ async function orders() {
   }
 }
 
-const ORDER_WORDS = {
+const ORDER_STATES = {
   PENDING: "not paid yet",
   PAID: "paid: it is yours",
-  REFUND_DUE: "paid too late: your money comes back",
+  REFUND_DUE: "paid too late: you get a refund",
   FAILED: "the payment failed",
   REFUNDED: "refunded",
 };
 
 function orderRow(order) {
-  const name = cards.get(order.drop_id)?.drop.name ?? "A drop that is over";
-  const text = `${order.quantity} × ${name}, ${money(order.amount, order.currency)}: ${ORDER_WORDS[order.state]}`;
+  const name = cards.get(order.drop_id)?.drop.name ?? "A past drop";
+  const text = `${order.quantity} × ${name}, ${money(order.amount, order.currency)}: ${ORDER_STATES[order.state]}`;
   const row = element("li", { textContent: text });
   row.dataset.state = order.state;
   if (order.checkout_url) row.append(" ", element("a", { href: order.checkout_url, textContent: "Pay" }));
@@ -141,11 +143,11 @@ function update(id, change) {
   if (!card) return;
   Object.assign(card, change);
   render(card);
-  // The first turns come with the opening, before anybody has asked whether the drop is open.
-  if (change.place?.state === "entered" && card.drop.state === "SCHEDULED") quietly(() => look(card));
+  // The first players are admitted at the opening, before the page has requested the new state of the drop.
+  if (change.place?.state === "entered" && card.drop.state === "SCHEDULED") quietly(() => reload(card));
 }
 
-async function look(card) {
+async function reload(card) {
   update(card.drop.drop_id, { drop: await call("GET", path(card)) });
 }
 
@@ -160,7 +162,7 @@ function render(card) {
   }
   card.element.dataset.state = drop.state;
   if (place) card.element.dataset.place = place.state;
-  card.standing.textContent = standing(card);
+  card.status.textContent = status(card);
   countdown(card);
   buttons(card);
 }
@@ -170,24 +172,28 @@ const hasAll = ({ drop, bought }) => bought >= drop.per_player;
 
 function countdown(card) {
   const { state, opens_at: opensAt } = card.drop;
-  const words = { OPEN: "Open now", PAUSED: "Paused: places are kept", CLOSED: "Over", CANCELLED: "Cancelled" };
-  if (state !== "SCHEDULED") return void (card.opening.textContent = words[state]);
+  const texts = { OPEN: "Open now", PAUSED: "Paused: places are kept", CLOSED: "Over", CANCELLED: "Cancelled" };
+  if (state !== "SCHEDULED") return void (card.opening.textContent = texts[state]);
   const left = Math.ceil((Date.parse(opensAt) - Date.now() - skew) / 1000);
-  card.opening.textContent = left > 0 ? `Opens in ${duration(left)}` : "Opens any moment";
-  // Asked once per second until the answer says that it is open.
-  if (left <= 0 && left !== card.asked) {
-    card.asked = left;
-    quietly(() => look(card));
+  card.opening.textContent = left > 0 ? `Opens in ${duration(left)}` : "Opens at any moment";
+  // Reloads once per second until the drop is open.
+  if (left <= 0 && left !== card.reloadedAt) {
+    card.reloadedAt = left;
+    quietly(() => reload(card));
   }
 }
 
-function standing(card) {
+function status(card) {
   const { drop, place, reservation } = card;
   if (reservation) return `${reservation.quantity} reserved for you until ${clock(reservation.expires_at)}.`;
   switch (place?.state) {
     case "waiting": {
-      const at = place.ahead === undefined ? "Your place is kept; its number is not known at the moment." : `You are number ${place.ahead + 1} of ${place.waiting}.`;
-      const wait = place.wait_seconds === null ? (drop.state === "OPEN" ? "The wait is not known yet." : "") : `About ${duration(Math.max(place.wait_seconds, 1))}.`;
+      const at =
+        place.ahead === undefined
+          ? "Your place is kept; its number is not available at the moment."
+          : `You are number ${place.ahead + 1} of ${place.waiting}.`;
+      const unknown = drop.state === "OPEN" ? "The wait is not known yet." : "";
+      const wait = place.wait_seconds === null ? unknown : `About ${duration(Math.max(place.wait_seconds, 1))}.`;
       return [at, wait, place.message].filter(Boolean).join(" ");
     }
     case "entered":
@@ -195,23 +201,23 @@ function standing(card) {
     case "expired":
       return "Your turn has ended.";
     case "left":
-      return hasAll(card) ? "You have all that a player may buy." : "You have left.";
+      return hasAll(card) ? "You have all that a player may buy." : "You have left the line.";
     default:
       return "";
   }
 }
 
-// What the player can do now: a name in BUTTONS.
+// Returns which buttons the player can use now: a key of BUTTONS.
 function actions(card) {
   const { drop, place, reservation, stock } = card;
   if (reservation) return "reserved";
   if (isOver(drop) || !place) return "none";
-  if (place.state === "entered") return drop.state !== "OPEN" ? "held-up" : stock?.available === 0 ? "sold-out" : "inside";
+  if (place.state === "entered") return drop.state !== "OPEN" ? "paused" : stock?.available === 0 ? "sold-out" : "inside";
   if (hasAll(card)) return "none";
   return place.state === "waiting" ? "waiting" : "outside";
 }
 
-// Rebuilt only when they change, so that a click is not lost.
+// Rebuilds the buttons only when they change, so that no click is lost.
 function buttons(card) {
   const shown = actions(card);
   if (shown === card.shown) return;
@@ -220,39 +226,42 @@ function buttons(card) {
 }
 
 function button(text, act, quiet = false) {
-  const made = element("button", { className: quiet ? "button quiet" : "button", textContent: text });
-  made.onclick = async () => {
-    trouble("");
-    made.disabled = true;
+  const created = element("button", { className: quiet ? "button quiet" : "button", textContent: text });
+  created.onclick = async () => {
+    showError("");
+    created.disabled = true;
     try {
       await act();
     } catch (error) {
-      trouble(error.message);
+      showError(error.message);
     } finally {
-      made.disabled = false;
+      created.disabled = false;
     }
   };
-  return made;
+  return created;
 }
 
 const BUTTONS = {
   none: () => [],
   outside: (card) => [button("Join the line", () => join(card))],
   waiting: (card) => [button("Leave the line", () => leave(card), true)],
-  // It is the player's turn, and nothing is sold at the moment.
-  "held-up": (card) => [button("Leave", () => leave(card), true)],
-  "sold-out": (card) => [element("span", { textContent: "Everything is taken at the moment." }), button("Leave", () => leave(card), true)],
+  // It is the player's turn, but the drop does not sell at the moment.
+  paused: (card) => [button("Leave", () => leave(card), true)],
+  "sold-out": (card) => [
+    element("span", { textContent: "Everything is reserved or sold at the moment." }),
+    button("Leave", () => leave(card), true),
+  ],
   inside(card) {
-    const quantity = element("input", { type: "number", min: 1, max: card.drop.per_player, value: 1, ariaLabel: "How many" });
+    const quantity = element("input", { type: "number", min: 1, max: card.drop.per_player, value: 1, ariaLabel: "Quantity" });
     return [quantity, button("Reserve", () => reserve(card, quantity.valueAsNumber)), button("Leave", () => leave(card), true)];
   },
-  reserved: (card) => [button("Pay", () => pay(card)), button("Give back", () => release(card), true)],
+  reserved: (card) => [button("Pay", () => pay(card)), button("Cancel reservation", () => release(card), true)],
 };
 
 async function join(card) {
   update(card.drop.drop_id, { place: await call("POST", path(card, "/join")) });
-  // The stream follows a place that there was when it was opened.
-  if (card.streams) follow(card);
+  // A stream sends only a place that existed when it was opened.
+  if (card.streams) openStream(card);
 }
 
 async function leave(card) {
@@ -261,7 +270,7 @@ async function leave(card) {
 }
 
 async function reserve(card, quantity) {
-  // One key until there is an answer: a request that is repeated reserves once.
+  // The key stays the same until there is a response, so a repeated request reserves once.
   card.key ??= `page-${Date.now()}-${Math.random()}`;
   try {
     const body = { quantity: quantity || 1, admission: card.place.admission.token };
@@ -279,7 +288,7 @@ const reservationPath = (card, rest = "") => path(card, `/reservations/${card.re
 
 async function pay(card) {
   const order = await call("POST", reservationPath(card, "/pay"));
-  if (!order.checkout_url) return trouble("Pay in the game: this server names no checkout.");
+  if (!order.checkout_url) return showError("Pay in the game: this server has no checkout page.");
   location.assign(order.checkout_url);
 }
 

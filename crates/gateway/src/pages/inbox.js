@@ -1,15 +1,17 @@
-// The inbox: what the player was told, and what they have read of it.
+// The player's inbox.
 
-import { $, call, element, trouble } from "./page.js";
+import { $, call, element, showError } from "./page.js";
 
+// The most notifications on the page.
 const SHOWN = 20;
+// How long a toast is visible, in milliseconds.
 const TOAST = 6000;
-// By id. What came by the stream after the list was made is in it too.
+// By id. Includes notifications that the stream delivered after the list was loaded.
 const notifications = new Map();
 let unread = 0;
 let loading;
 
-// A page of the inbox, as /v1/home and /v1/notifications have it.
+// Shows a page of the inbox, as returned by /v1/home and /v1/notifications.
 export function list(page) {
   const listed = Number(page.last_event_id);
   const newer = [...notifications.values()].filter((one) => one.position > listed);
@@ -19,7 +21,7 @@ export function list(page) {
   render();
 }
 
-// One that has just come.
+// Adds a new notification.
 export function add(notification) {
   if (notifications.has(notification.notification_id)) return;
   notifications.set(notification.notification_id, notification);
@@ -30,7 +32,7 @@ export function add(notification) {
   setTimeout(() => toast.remove(), TOAST);
 }
 
-// Something was marked, here or on another device. However often this is asked meanwhile, it is read once more.
+// Reloads the inbox after a mark, on this or another device. Calls during a reload cause one more reload.
 export async function reload() {
   if (loading) return (loading.again = true);
   loading = { again: true };
@@ -40,18 +42,18 @@ export async function reload() {
       list(await call("GET", `/v1/notifications?limit=${SHOWN}`));
     }
   } catch (error) {
-    trouble(error.message);
+    showError(error.message);
   } finally {
     loading = undefined;
   }
 }
 
-async function mark(how, which) {
+async function mark(how, selection) {
   try {
-    await call("POST", "/v1/notifications/mark", { mark: how, ...which });
+    await call("POST", "/v1/notifications/mark", { mark: how, ...selection });
     await reload();
   } catch (error) {
-    trouble(error.message);
+    showError(error.message);
   }
 }
 
@@ -62,7 +64,7 @@ function render() {
   $("unread").textContent = `${unread} unread`;
   $("unread").hidden = $("read-all").hidden = unread === 0;
   document.title = unread ? `(${unread}) Playhouse` : "Playhouse";
-  // What came after the newest that is shown was not on the screen, and is not marked.
+  // Later notifications are not on the screen yet, so they are not marked.
   $("read-all").onclick = () => mark("read", { up_to: shown[0].position });
 }
 
@@ -77,5 +79,5 @@ function row({ notification_id: id, title, body, created_at, read_at }) {
   return li;
 }
 
-// Texts name times as events do, in UTC. Players read them by their own clock.
+// Converts the UTC times in a text to the local time of the player.
 const localTimes = (text) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, (time) => new Date(time).toLocaleString());

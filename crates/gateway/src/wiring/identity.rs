@@ -1,5 +1,7 @@
-//! The issuer that vouches for players and services: another one, or the builtin one.
+//! The issuer of tokens for players and services: an external or the builtin one.
 
+use std::iter;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -14,28 +16,29 @@ use runtime::lifecycle::{Drain, LoopError, Part};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use service::{Context, Dependency, Loop, Open, OpenError, OperatorRoute, Role};
+use url::Url;
 
-use super::ISSUER;
 use crate::config::Config;
+use crate::http::ISSUER;
 
-/// Between attempts to learn the issuer's keys, and between looks at whether they are still known.
-const KEYS: Duration = Duration::from_secs(1);
-/// How often the issuer is asked whether it answers. Rare enough for issuers that count requests.
+/// The pause between two attempts to fetch the issuer's keys.
+const KEYS_EVERY: Duration = Duration::from_secs(1);
+/// How often the issuer is pinged. Rare enough for issuers with rate limits.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// Who vouches for players and services. Nobody, if there is no provider.
+/// The issuer of tokens for players and services. Without a provider, nobody can sign in.
 pub(super) struct Identity {
     pub(super) provider: Option<Provider>,
     pub(super) builtin: Option<Builtin>,
     parts: Option<IssuerParts>,
 }
 
-/// How readiness hears of another issuer.
+/// The readiness parts of an external issuer.
 #[derive(Clone)]
 struct IssuerParts {
-    /// Its keys are known. Once they are, they stay so: tokens are checked while it is away.
+    /// Ready once its keys are known. They stay known while the issuer is unreachable, so tokens can be verified.
     keys: Part,
-    /// It answers.
+    /// Ready while it answers.
     answers: Part,
 }
 
@@ -47,7 +50,7 @@ impl IssuerParts {
 }
 
 impl Identity {
-    /// Opens the issuer. The builtin one is where the gateway is, so other processes have none.
+    /// Opens the issuer. The builtin one is part of the gateway, so processes without the gateway have none.
     pub(super) fn open(context: &Context, gateway: &Config) -> Result<Self, OpenError> {
         let (config, clock): (&oidc::Config, _) = (context.settings.get(), &context.clock);
         let unusable = |source: oidc::Error| OpenError::unusable("identity.issuer", source);
@@ -56,7 +59,7 @@ impl Identity {
                 return Ok(Self { provider: None, builtin: None, parts: None });
             }
             (IssuerUrl::Url(url), _) => {
-                // Where only operators come with its tokens, the process does not depend on it.
+                // A process where only operators use its tokens does not depend on it.
                 let roles = &context.settings.roles;
                 let is_needed = roles.contains(Role::Gateway) || roles.contains(Role::ServiceApi);
                 (url.clone(), None, is_needed.then(|| IssuerParts::new(&context.readiness)))
@@ -64,7 +67,8 @@ impl Identity {
             (IssuerUrl::Builtin, Some(listener)) => {
                 let issuer = listener.url.join(ISSUER).unwrap_or_else(|_| listener.url.clone());
                 let public_url = gateway.public_url(listener);
-                let builtin = Builtin::new(config, issuer.clone(), public_url, clock.clone());
+                let clients = iter::once(public_url).chain(console_urls(context.admin)).collect();
+                let builtin = Builtin::new(config, issuer.clone(), clients, clock.clone());
                 (issuer, Some(builtin.map_err(unusable)?), None)
             }
         };
@@ -73,64 +77,74 @@ impl Identity {
         Ok(Self { provider: Some(provider), builtin, parts })
     }
 
-    /// The loop that keeps the keys of another issuer fresh.
+    /// Returns the loop that refreshes the keys of an external issuer.
     pub(super) fn key_loop(&self) -> Option<Loop> {
         let state = (self.provider.clone()?, self.parts.clone()?);
-        Some(Loop::new("identity-keys", state, |(provider, parts), drain| keys(provider, parts, drain)))
+        Some(Loop::new("identity-keys", state, |(provider, parts), drain| {
+            refresh_keys(provider, parts, drain)
+        }))
     }
 }
 
-/// Learns the issuer's keys and keeps them fresh, and reports whether the issuer answers.
-async fn keys(provider: Provider, parts: IssuerParts, drain: Drain) -> Result<(), LoopError> {
-    let (mut known, mut asked) = (false, None::<Instant>);
+/// Returns the URLs of the console on loopback, under each name that a browser may use.
+fn console_urls(admin: SocketAddr) -> impl Iterator<Item = Url> {
+    let hosts = ["127.0.0.1", "localhost", "[::1]"];
+    hosts
+        .into_iter()
+        .filter_map(move |host| Url::parse(&format!("http://{host}:{}/console", admin.port())).ok())
+}
+
+/// Fetches and refreshes the issuer's keys, and reports whether the issuer answers.
+async fn refresh_keys(provider: Provider, parts: IssuerParts, drain: Drain) -> Result<(), LoopError> {
+    let (mut has_keys, mut pinged_at) = (false, None::<Instant>);
     loop {
         match provider.ready().await {
             Ok(()) => {
-                known = true;
+                has_keys = true;
                 parts.keys.ready();
             }
-            Err(error) if !known => {
+            Err(error) if !has_keys => {
                 parts.keys.not_ready(chain(&error));
                 parts.answers.not_ready(chain(&error));
             }
             Err(_) => {}
         }
-        if known && asked.is_none_or(|at| at.elapsed() >= PING_EVERY) {
+        if has_keys && pinged_at.is_none_or(|at| at.elapsed() >= PING_EVERY) {
             match provider.ping().await {
                 Ok(()) => parts.answers.ready(),
                 Err(error) => parts.answers.not_ready(chain(&error)),
             }
-            asked = Some(Instant::now());
+            pinged_at = Some(Instant::now());
         }
-        if !drain.sleep(KEYS).await {
+        if !drain.sleep(KEYS_EVERY).await {
             return Ok(());
         }
     }
 }
 
-/// The builtin issuer, if this process has it.
+/// The builtin issuer, if this process runs it.
 #[derive(Clone)]
 pub(super) struct BuiltinIssuer(pub(super) Option<Builtin>);
 
-/// `/issuer/tokens`: a token of the builtin issuer, for scripts.
+/// Returns `/issuer/tokens`, which creates a token of the builtin issuer for scripts.
 pub(super) fn operator_routes() -> Vec<OperatorRoute> {
     vec![OperatorRoute::post("/issuer/tokens", token)]
 }
 
 #[derive(Deserialize)]
-struct For {
+struct TokenQuery {
     user: String,
     role: Option<String>,
 }
 
 async fn token(
     Open(BuiltinIssuer(builtin)): Open<BuiltinIssuer>,
-    Query(wanted): Query<For>,
+    Query(query): Query<TokenQuery>,
 ) -> Result<Json<Value>, Problem> {
-    let none =
-        "this process has no builtin issuer: identity.issuer names another one, which makes the tokens";
-    let builtin = builtin.ok_or_else(|| Problem::new(Code::FailedPrecondition).detail(none))?;
-    let token = builtin.token(&wanted.user, wanted.role.as_deref());
+    let detail =
+        "This process has no builtin issuer. Get a token from the issuer that `identity.issuer` names.";
+    let builtin = builtin.ok_or_else(|| Problem::new(Code::FailedPrecondition).detail(detail))?;
+    let token = builtin.token(&query.user, query.role.as_deref());
     let token = token.map_err(|error| Problem::new(Code::InvalidArgument).detail(error.to_string()))?;
     Ok(Json(json!({ "token": token })))
 }

@@ -1,4 +1,4 @@
-//! Checks the routes that services bring.
+//! Checks the player routes of services.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,21 @@ use service::{OpenError, Row, Service, Services};
 
 use super::NAME;
 
-/// A route, and the service that it belongs to.
+/// A route and its service.
 #[derive(Clone, Copy)]
-struct Owned {
+struct ServiceRow {
     row: Row,
     service: &'static str,
 }
 
-/// Refuses two routes for the same requests, with the names of their services. The router would panic and name neither.
+/// Fails if two routes match the same requests. The error names their services; the router would only panic.
 pub(super) fn check(own: &[Row], services: Services) -> Result<(), OpenError> {
-    let own = own.iter().map(|row| Owned { row: *row, service: NAME });
+    let own = own.iter().map(|row| ServiceRow { row: *row, service: NAME });
     let of_service = |service: &'static dyn Service| {
         let rows = service.player_routes().into_iter().map(|route| route.row);
-        rows.map(|row| Owned { row, service: service.name() })
+        rows.map(|row| ServiceRow { row, service: service.name() })
     };
-    let mut known: HashMap<String, Vec<Owned>> = HashMap::new();
+    let mut known: HashMap<String, Vec<ServiceRow>> = HashMap::new();
     for second in own.chain(services.iter().flat_map(of_service)) {
         let same_shape = known.entry(shape(second.row.path)).or_default();
         if let Some(first) = same_shape.iter().find(|first| is_conflict(&first.row, &second.row)) {
@@ -36,12 +36,12 @@ pub(super) fn check(own: &[Row], services: Services) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether the router takes only one of two rows whose paths have the same shape. Methods share a path if it is written alike.
+/// Returns whether the router rejects two rows whose paths have the same shape. Different methods may share exactly the same path.
 fn is_conflict(first: &Row, second: &Row) -> bool {
     first.method == second.method || first.path != second.path
 }
 
-/// A path without the names of its parameters.
+/// Returns a path without the names of its parameters.
 fn shape(path: &str) -> String {
     let part = |part: &str| if part.starts_with('{') { "{}".to_owned() } else { part.to_owned() };
     path.split('/').map(part).collect::<Vec<_>>().join("/")

@@ -1,13 +1,13 @@
-//! The three designs: a row per id, a row per id made on demand, fixed buckets.
+//! Compares three designs: a row per id, a row per id inserted on demand, fixed buckets.
 //!
-//! All three in the same plain way, so that the design is compared and not the client; ours is the third, done well.
+//! All three use the same naive client, so that the designs are compared and not the clients. hierlock uses the third design.
 
 use sqlx::{ConnectOptions, Executor};
 use testkit::SqlServer;
 use testkit::bench::Report;
 
-use super::note;
-use super::worker::{PLAYERS, Place, Way, Wish};
+use super::add_row;
+use super::worker::{LockDatabase, Method, PLAYERS, Targets};
 
 const TABLE: &str =
     "CREATE TABLE hier_locks (lock_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY)
@@ -15,7 +15,7 @@ const TABLE: &str =
 
 pub(crate) async fn run(server: &SqlServer, report: &mut Report) {
     let ahead = server.database().await;
-    let ahead = Place::new(server, &ahead).await;
+    let ahead = LockDatabase::new(server, &ahead).await;
     let mut connection = ahead.options.connect().await.unwrap();
     connection.execute(TABLE).await.unwrap();
     for (prefix, suffix) in [("u:", ""), ("a:", "/main"), ("r:", "/main/item")] {
@@ -33,20 +33,20 @@ pub(crate) async fn run(server: &SqlServer, report: &mut Report) {
     report.measure("bytes_per_bucket_row", per_bucket);
 
     let demand = server.database().await;
-    let demand = Place::new(server, &demand).await;
+    let demand = LockDatabase::new(server, &demand).await;
     demand.options.connect().await.unwrap().execute(TABLE).await.unwrap();
     for tasks in [1, 16] {
-        let ways = [Way::Naive, Way::RowPerId].map(|way| (way, Wish::Anything));
-        let found = ahead.compare(tasks, &ways).await;
-        note(report, "buckets, the plain way", tasks, found[0].rate, found[1].rate, "row per id");
-        let ways = [Way::Naive, Way::InsertOnDemand].map(|way| (way, Wish::Anything));
-        let found = demand.compare(tasks, &ways).await;
-        note(report, "buckets, the plain way", tasks, found[0].rate, found[1].rate, "insert on demand");
+        let methods = [Method::Naive, Method::RowPerId].map(|method| (method, Targets::Anything));
+        let found = ahead.compare(tasks, &methods).await;
+        add_row(report, "buckets, naive client", tasks, found[0].rate, found[1].rate, "row per id");
+        let methods = [Method::Naive, Method::InsertOnDemand].map(|method| (method, Targets::Anything));
+        let found = demand.compare(tasks, &methods).await;
+        add_row(report, "buckets, naive client", tasks, found[0].rate, found[1].rate, "insert on demand");
     }
 }
 
 async fn bytes(connection: &mut sqlx::MySqlConnection, table: &str) -> f64 {
-    // The server's figures for the size are estimates, made when it is asked to.
+    // The server's sizes are estimates, which ANALYZE updates.
     let analyze = format!("ANALYZE TABLE {table}");
     connection.execute(sqlx::AssertSqlSafe(analyze)).await.unwrap();
     let size: i64 = sqlx::query_scalar(

@@ -1,9 +1,9 @@
-//! What a lock costs on MariaDB: ours, the plain way to do it, and the limit, one after the other in the same run.
+//! The cost of a lock on MariaDB: hierlock, a naive client, and the lower bound, in the same run.
 //!
-//! The ways take turns, so that a busy machine disturbs them alike; the median of the turns counts. Arguments choose parts:
-//! `rates`, `designs`, `provision`; without any, all are run.
+//! The methods take turns, so that other load on the machine affects them alike. The median of the turns counts. Arguments choose parts:
+//! `rates`, `designs`, `provision`; without arguments all of them run.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+#![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod designs;
 mod provision;
@@ -31,7 +31,7 @@ async fn main() {
         for flavour in [Flavour::Mariadb, Flavour::Mysql] {
             match builder(flavour).start().await {
                 Ok(server) => provision::run(&server, &mut report).await,
-                Err(error) => eprintln!("without {flavour:?}: {error}"),
+                Err(error) => eprintln!("skipping {flavour:?}: {error}"),
             }
         }
     }
@@ -42,13 +42,13 @@ async fn server(flavour: Flavour) -> SqlServer {
     builder(flavour).start().await.unwrap()
 }
 
-/// As in production: commits are synced, and what is in use fits into memory.
+/// Returns a builder with settings as in production: commits are synced, and the working set fits into memory.
 fn builder(flavour: Flavour) -> testkit::SqlBuilder {
     SqlServer::builder(flavour).durable().arg("--innodb-buffer-pool-size=1G")
 }
 
-/// A row of the table, and a measure of the same.
-fn note(report: &mut Report, what: &str, tasks: usize, ours: f64, reference: f64, name: &str) -> f64 {
+/// Adds a row to the report and returns the ratio.
+fn add_row(report: &mut Report, what: &str, tasks: usize, ours: f64, reference: f64, name: &str) -> f64 {
     let ratio = ours / reference;
     eprintln!("{what}, {tasks} tasks: {ours:.0}/s, {ratio:.2} times {name}");
     report.row([

@@ -1,17 +1,17 @@
-//! Making a million rows: ours, against one cross join of digits, as the naive way to count.
+//! Creating a million rows: the provisioner, compared with a cross join of digits.
 
 use std::time::Instant;
 
-use hierlock::{Provision, create_tables};
+use hierlock::{Provisioner, create_tables};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Executor};
 use testkit::bench::Report;
 use testkit::{Flavour, SqlServer};
 
-use super::note;
+use super::add_row;
 use super::worker::median;
 
-/// With three levels, a little less than a million rows each time.
+/// With three levels, a little less than a million rows.
 const BUCKETS: u32 = 333_333;
 const TURNS: usize = 3;
 
@@ -25,7 +25,7 @@ pub(crate) async fn run(server: &SqlServer, report: &mut Report) {
         Flavour::Mariadb => "mariadb",
         Flavour::Mysql => "mysql",
     };
-    let ratio = note(report, &format!("provision, {name}"), 2, median(ours), median(theirs), "cross join");
+    let ratio = add_row(report, &format!("provision, {name}"), 2, median(ours), median(theirs), "cross join");
     report.measure(&format!("provision_{name}"), ratio);
 }
 
@@ -36,13 +36,13 @@ async fn fresh(server: &SqlServer) -> (testkit::Database, MySqlConnectOptions) {
     (database, options)
 }
 
-/// Rows per second.
+/// Returns the rows per second.
 async fn through_provision(server: &SqlServer) -> f64 {
     let (_database, options) = fresh(server).await;
     let began = Instant::now();
-    let made = Provision::new(options, BUCKETS).run(|_| ()).await.unwrap().made;
-    assert_eq!(made, u64::from(BUCKETS) * 3);
-    made as f64 / began.elapsed().as_secs_f64()
+    let created = Provisioner::new(options, BUCKETS).run(|_| ()).await.unwrap().created;
+    assert_eq!(created, u64::from(BUCKETS) * 3);
+    created as f64 / began.elapsed().as_secs_f64()
 }
 
 async fn by_cross_join(server: &SqlServer) -> f64 {

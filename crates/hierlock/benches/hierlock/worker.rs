@@ -1,8 +1,8 @@
-//! Somebody who does one thing again and again, and how often that can be done in a second.
+//! Workers that repeat one method, and the measurement of their rate.
 
 use std::time::{Duration, Instant};
 
-use hierlock::{Locks, Options, Provision, Target, create_tables};
+use hierlock::{LockManager, Options, Provisioner, Target, create_tables};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{ConnectOptions, Executor};
 use testkit::{Database, SqlServer};
@@ -19,76 +19,76 @@ const INSERT: &str = "INSERT IGNORE INTO hier_locks (lock_key) VALUES (?)";
 pub(crate) const TURN: Duration = Duration::from_millis(1_000);
 pub(crate) const TURNS: usize = 5;
 pub(crate) const BUCKETS: u32 = 1_000_000;
-/// Players of whom one is locked at a time. Few enough to have a row each where a design wants that.
+/// The number of players. Small enough for the designs that need a row per player.
 pub(crate) const PLAYERS: u32 = 100_000;
 
-/// What is done.
+/// How a worker locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Method {
     Ours,
     /// Settings, begin, a prepared statement per row, roll back.
     Naive,
-    /// The two statements of ours by themselves, on a session that is set up for them.
+    /// Only the two statements of hierlock, on a prepared session.
     Bare,
-    /// The least that can be asked of a server.
+    /// The cheapest possible round trip.
     Select1,
-    /// A row per id, which is there already; otherwise as naive.
+    /// A row per id, which exists; otherwise like naive.
     RowPerId,
-    /// A row per id, which is made if it is not there; otherwise as naive.
+    /// A row per id, which is inserted if necessary; otherwise like naive.
     InsertOnDemand,
 }
 
-/// Which rows are wanted.
+/// Which targets a worker locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// Some resource of some player.
+pub(crate) enum Targets {
+    /// One resource of a random player.
     Anything,
-    /// So many resources of some player.
+    /// Several resources of a random player.
     Several(usize),
-    /// The same as everybody.
+    /// The same resource as all other workers.
     TheSame,
 }
 
 pub(crate) struct Worker {
-    way: Way,
-    wish: Wish,
-    locks: Locks,
+    method: Method,
+    targets: Targets,
+    locks: LockManager,
     connection: MySqlConnection,
 }
 
 impl Worker {
-    pub(crate) async fn new(place: &Place, way: Way, wish: Wish) -> Self {
-        let mut connection = place.options.connect().await.unwrap();
+    pub(crate) async fn new(database: &LockDatabase, method: Method, targets: Targets) -> Self {
+        let mut connection = database.options.connect().await.unwrap();
         connection.execute("SET SESSION innodb_lock_wait_timeout = 60").await.unwrap();
-        if way == Way::Bare {
+        if method == Method::Bare {
             connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
             connection.execute("SET SESSION autocommit = 0").await.unwrap();
         }
-        Self { way, wish, locks: place.locks.clone(), connection }
+        Self { method, targets, locks: database.locks.clone(), connection }
     }
 
     /// Locks and releases once.
     async fn once(&mut self) {
-        let user = match self.wish {
-            Wish::TheSame => "everybody's".to_owned(),
+        let user = match self.targets {
+            Targets::TheSame => "shared-player".to_owned(),
             _ => format!("player-{}", fastrand::u32(0..PLAYERS)),
         };
-        let resources: Vec<String> = match self.wish {
-            Wish::Several(count) => (0..count).map(|number| format!("item-{number}")).collect(),
+        let resources: Vec<String> = match self.targets {
+            Targets::Several(count) => (0..count).map(|number| format!("item-{number}")).collect(),
             _ => vec!["item".to_owned()],
         };
-        match self.way {
-            Way::Ours => {
+        match self.method {
+            Method::Ours => {
                 let lock = self.locks.acquire_resources(&user, "main", &resources).await.unwrap();
                 lock.release().await.unwrap();
             }
-            Way::Naive => self.naive(&user, &resources).await,
-            Way::Bare => self.bare(&user).await,
-            Way::Select1 => {
+            Method::Naive => self.naive(&user, &resources).await,
+            Method::Bare => self.bare(&user).await,
+            Method::Select1 => {
                 sqlx::query("SELECT 1").fetch_all(&mut self.connection).await.unwrap();
             }
-            Way::RowPerId => self.by_key(&user, &resources, false).await,
-            Way::InsertOnDemand => self.by_key(&user, &resources, true).await,
+            Method::RowPerId => self.by_key(&user, &resources, false).await,
+            Method::InsertOnDemand => self.by_key(&user, &resources, true).await,
         }
     }
 
@@ -101,7 +101,7 @@ impl Worker {
         self.begin().await;
         self.row(SHARED, 0, Target::user(user).unwrap().bucket(BUCKETS)).await;
         self.row(SHARED, 1, Target::account(user, "main").unwrap().bucket(BUCKETS)).await;
-        // In the order of the buckets, not of the ids: that deadlocks.
+        // Sorted by bucket, because the order of ids would deadlock.
         let bucket = |resource: &String| Target::resource(user, "main", resource).unwrap().bucket(BUCKETS);
         let mut buckets: Vec<u32> = resources.iter().map(bucket).collect();
         buckets.sort_unstable();
@@ -143,74 +143,74 @@ impl Worker {
                 1
             );
         }
-        // What was made is to stay.
+        // Keeps the inserted rows.
         self.connection.execute(if insert { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
     }
 }
 
-/// What came of a way.
+/// The figures of a method.
 #[derive(Clone, Copy)]
 pub(crate) struct Measured {
-    /// Times per second, the median of the turns.
+    /// Locks per second, the median of the turns.
     pub(crate) rate: f64,
-    /// Processor time of server and client for each time: on a shared machine, the steadier figure.
+    /// Processor time of server and client per lock. It varies less than the rate on a shared machine.
     pub(crate) micros: f64,
 }
 
 /// A database with buckets.
-pub(crate) struct Place {
+pub(crate) struct LockDatabase {
     pub(crate) options: MySqlConnectOptions,
-    locks: Locks,
+    locks: LockManager,
     server: u32,
 }
 
-impl Place {
+impl LockDatabase {
     pub(crate) async fn new(server: &SqlServer, database: &Database) -> Self {
         let options: MySqlConnectOptions = database.url().parse().unwrap();
         let options = options.disable_statement_logging();
         create_tables(&mut options.connect().await.unwrap()).await.unwrap();
-        Provision::new(options.clone(), BUCKETS).run(|_| ()).await.unwrap();
+        Provisioner::new(options.clone(), BUCKETS).run(|_| ()).await.unwrap();
         let settings = Options { buckets: BUCKETS, max_connections: 64, ..Options::default() };
-        let locks = Locks::mysql(options.clone(), &settings).await.unwrap();
+        let locks = LockManager::mysql(options.clone(), &settings).await.unwrap();
         Self { options, locks, server: server.pid().unwrap() }
     }
 
-    /// Of the server and of this process, in seconds.
+    /// Returns the processor time of the server and this process, in seconds.
     fn processor_time(&self) -> f64 {
         [self.server, std::process::id()].into_iter().map(processor_time).sum()
     }
 
-    /// What came of each way, in their order.
-    pub(crate) async fn compare(&self, tasks: usize, ways: &[(Way, Wish)]) -> Vec<Measured> {
-        let mut crews = Vec::new();
-        for (way, wish) in ways {
-            let mut crew = Vec::new();
+    /// Measures each method. Returns the figures in the same order.
+    pub(crate) async fn compare(&self, tasks: usize, methods: &[(Method, Targets)]) -> Vec<Measured> {
+        let mut groups = Vec::new();
+        for (method, targets) in methods {
+            let mut workers = Vec::new();
             for _ in 0..tasks {
-                crew.push(Worker::new(self, *way, *wish).await);
+                workers.push(Worker::new(self, *method, *targets).await);
             }
-            // Connections are opened and statements prepared before anything is measured.
-            let (crew, _) = turn(crew, TURN / 5).await;
-            crews.push((crew, Vec::new(), 0.0));
+            // Warms up: opens connections and prepares statements.
+            let (workers, _) = turn(workers, TURN / 5).await;
+            groups.push((workers, Vec::new(), 0.0));
         }
         for _ in 0..TURNS {
-            for (crew, rates, processor) in &mut crews {
+            for (workers, rates, processor) in &mut groups {
                 let before = self.processor_time();
-                let (back, rate) = turn(std::mem::take(crew), TURN).await;
+                let (back, rate) = turn(std::mem::take(workers), TURN).await;
                 *processor += (self.processor_time() - before) / rate / TURN.as_secs_f64();
-                *crew = back;
+                *workers = back;
                 rates.push(rate);
             }
         }
         let measured =
             |(_, rates, processor)| Measured { rate: median(rates), micros: processor * 1e6 / TURNS as f64 };
-        crews.into_iter().map(measured).collect()
+        groups.into_iter().map(measured).collect()
     }
 }
 
-/// Lets all work for a while, and returns them with how often they were done per second.
-async fn turn(crew: Vec<Worker>, time: Duration) -> (Vec<Worker>, f64) {
+/// Lets all workers run for `time`. Returns them with their total rate per second.
+async fn turn(workers: Vec<Worker>, time: Duration) -> (Vec<Worker>, f64) {
     let started = Instant::now();
-    let work = crew.into_iter().map(|mut worker| {
+    let work = workers.into_iter().map(|mut worker| {
         tokio::spawn(async move {
             let mut done = 0_u32;
             while started.elapsed() < time {
@@ -233,7 +233,7 @@ async fn turn(crew: Vec<Worker>, time: Duration) -> (Vec<Worker>, f64) {
 fn processor_time(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    // In hundredths of a second, by the program and by the kernel for it.
+    // User and system time, in hundredths of a second.
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 

@@ -1,7 +1,7 @@
-//! Ending waits that nobody waits for any more.
+//! Ends abandoned waits by killing their sessions.
 //!
-//! A server does not notice that the client of a waiting session has left: the session keeps its locks and its place in the
-//! queue until it is served. So it is killed, from another connection.
+//! A server does not notice that the client of a waiting session has disconnected: the session keeps its locks and its place in the queue
+//! until it is granted the lock. So it is killed, from another connection.
 
 use std::time::Duration;
 
@@ -11,62 +11,69 @@ use sqlx::{AssertSqlSafe, Executor};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
-use super::sessions::Place;
-use super::spare::Spare;
+use super::admin_connection::AdminConnection;
+use super::session_pool::SessionPermit;
 use crate::{Error, ServerError};
 
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
-/// Kills sessions, one after the other, in a task that ends with the last handle.
+/// Kills sessions one at a time, in a task that ends with the last handle.
 #[derive(Debug)]
-pub(super) struct Killer(mpsc::UnboundedSender<Order>);
+pub(super) struct SessionKiller(mpsc::UnboundedSender<KillRequest>);
 
 #[derive(Debug)]
-struct Order {
+struct KillRequest {
     session: u64,
-    /// When the session was there.
+    /// A time at which the session existed.
     seen: Instant,
-    /// Free again when the session is gone.
-    _place: Option<Place>,
+    /// Released when the session is gone.
+    _permit: Option<SessionPermit>,
     /// Closed when the session is gone.
     _done: Option<oneshot::Sender<()>>,
-    since: Instant,
+    requested: Instant,
 }
 
-impl Killer {
-    /// One that cannot kill a session for as long as `patience` leaves it to the server.
-    pub(super) fn start(spare: Spare, patience: Duration) -> Self {
-        let (orders, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(work(inbox, spare, patience));
-        Self(orders)
+impl SessionKiller {
+    /// Starts the task. If it fails to kill a session for as long as `give_up_after`, it leaves the session to the server's own timeouts.
+    pub(super) fn start(admin: AdminConnection, give_up_after: Duration) -> Self {
+        let (sender, requests) = mpsc::unbounded_channel();
+        tokio::spawn(run(requests, admin, give_up_after));
+        Self(sender)
     }
 }
 
-/// A session that is to be killed unless its wait ends first.
+/// Kills a session on drop, unless its wait has ended by then.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
-    killer: &'a Killer,
+pub(super) struct KillOnDrop<'a> {
+    killer: &'a SessionKiller,
     session: u64,
     seen: Instant,
-    place: Option<Place>,
+    permit: Option<SessionPermit>,
     done: Option<oneshot::Sender<()>>,
-    is_wanted: bool,
+    is_armed: bool,
 }
 
-impl<'a> Wanted<'a> {
-    /// `seen` is when the session was there, and is now known by its number.
-    pub(super) const fn new(killer: &'a Killer, session: u64, seen: Instant, place: Option<Place>) -> Self {
-        Self { killer, session, seen, place, done: None, is_wanted: true }
+impl<'a> KillOnDrop<'a> {
+    /// Guards a session that existed at the time `seen`.
+    pub(super) const fn new(
+        killer: &'a SessionKiller,
+        session: u64,
+        seen: Instant,
+        permit: Option<SessionPermit>,
+    ) -> Self {
+        Self { killer, session, seen, permit, done: None, is_armed: true }
     }
 
-    /// Its wait has ended; but if the connection broke, only ours: the server may not know of it.
-    pub(super) fn ended<T>(mut self, how: &Result<T, Error>) -> Option<Place> {
-        self.is_wanted = matches!(how, Err(Error::Unreachable(_)));
-        self.place.take()
+    /// Disarms the guard because the wait has ended, and returns the permit. If the connection broke, the guard stays armed: the server may
+    /// still have the session waiting.
+    pub(super) fn wait_ended<T>(mut self, result: &Result<T, Error>) -> Option<SessionPermit> {
+        self.is_armed = matches!(result, Err(Error::Unreachable(_)));
+        self.permit.take()
     }
 
-    /// Has it killed and waits until it is, for a while: who goes on using its connection must not be hit later.
-    pub(super) async fn killed(mut self, limit: Duration) {
+    /// Kills the session and waits for that, at most for `limit`. Otherwise a caller that continues to use the connection could be hit
+    /// by the kill later.
+    pub(super) async fn kill(mut self, limit: Duration) {
         let (done, gone) = oneshot::channel();
         self.done = Some(done);
         drop(self);
@@ -74,54 +81,62 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for KillOnDrop<'_> {
     fn drop(&mut self) {
-        if self.is_wanted {
+        if self.is_armed {
             let Self { session, seen, .. } = *self;
-            let (_place, _done) = (self.place.take(), self.done.take());
-            let order = Order { session, seen, _place, _done, since: Instant::now() };
-            // Refused only when the runtime is ending, and the connections with it.
-            let _ = self.killer.0.send(order);
+            let (_permit, _done) = (self.permit.take(), self.done.take());
+            let request = KillRequest { session, seen, _permit, _done, requested: Instant::now() };
+            // Fails only if the runtime is shutting down, and the connections with it.
+            let _ = self.killer.0.send(request);
         }
     }
 }
 
-async fn work(mut inbox: mpsc::UnboundedReceiver<Order>, spare: Spare, patience: Duration) {
-    while let Some(order) = inbox.recv().await {
+async fn run(
+    mut requests: mpsc::UnboundedReceiver<KillRequest>,
+    admin: AdminConnection,
+    give_up_after: Duration,
+) {
+    while let Some(request) = requests.recv().await {
         for failures in 1.. {
-            let killing = spare.run(|connection| Box::pin(kill(connection, order.session, order.seen)));
+            let killing = admin.run(|connection| Box::pin(kill(connection, request.session, request.seen)));
             let Err(error) = killing.await else { break };
             let cause = base::error::chain(&error);
-            // What the server refuses, for the session is another user's, it refuses again.
-            let is_refused = matches!(error, Error::Statement(_));
-            if is_refused || order.since.elapsed() > patience {
+            // A refusal is final: the session belongs to another database user.
+            let is_refused = matches!(error, Error::Statement(_) | Error::MissingPrivilege(_));
+            if is_refused || request.requested.elapsed() > give_up_after {
                 tracing::warn!(
                     outage = "locks",
-                    session = order.session,
+                    session = request.session,
                     cause,
-                    "a wait that was given up could not be ended"
+                    "cannot kill the session of an abandoned lock wait; the server ends it when its own timeout expires"
                 );
                 break;
             }
-            tracing::debug!(session = order.session, cause, "not killed yet");
-            tokio::time::sleep(AGAIN.after(failures)).await;
+            tracing::debug!(session = request.session, cause, "cannot kill the session yet; retrying");
+            tokio::time::sleep(RETRY_BACKOFF.after(failures)).await;
         }
     }
 }
 
-/// Kills a session, unless the server was started after it was seen: then it is gone, and its number may be another's.
-async fn kill(connection: &mut MySqlConnection, session: u64, seen: Instant) -> Result<(), sqlx::Error> {
+/// Kills a session, unless the server was started after the session was seen. Then it is gone, and its id may belong to another one.
+pub(super) async fn kill(
+    connection: &mut MySqlConnection,
+    session: u64,
+    seen: Instant,
+) -> Result<(), sqlx::Error> {
     const UPTIME: &str = "SHOW GLOBAL STATUS LIKE 'Uptime'";
     let age = seen.elapsed();
     let (_, uptime): (String, String) = sqlx::query_as(UPTIME).fetch_one(&mut *connection).await?;
-    // In seconds, and up to one more than it says.
-    let most = |uptime: u64| Duration::from_secs(uptime.saturating_add(1));
-    if uptime.parse().is_ok_and(|uptime| most(uptime) < age) {
+    // The server reports whole seconds, so the real uptime may be up to one more.
+    let longest = |uptime: u64| Duration::from_secs(uptime.saturating_add(1));
+    if uptime.parse().is_ok_and(|uptime| longest(uptime) < age) {
         return Ok(());
     }
     match connection.execute(AssertSqlSafe(format!("KILL {session}"))).await {
-        // It has ended already.
-        Err(error) if ServerError::of(&error) == Some(ServerError::NoSession) => Ok(()),
+        // The session has ended already.
+        Err(error) if ServerError::classify(&error) == Some(ServerError::UnknownSession) => Ok(()),
         done => done.map(|_| ()),
     }
 }

@@ -1,8 +1,8 @@
-//! Making the rows, ahead of all locking.
+//! Creates the rows before they can be locked.
 //!
-//! In chunks, each a statement and a transaction of its own. Before a chunk is made its rows are counted, so a run that was
-//! killed is taken up by the next one, which leaves out what is there and finds every gap; there is no record of progress that
-//! could be wrong. Rows that exist are not touched, so they can be locked meanwhile.
+//! It works in chunks, each one statement and one transaction. The rows of a chunk are counted first, so the next run resumes after a
+//! kill: it skips existing rows and finds every gap. There is no progress record that could be wrong. Existing rows are not touched, so
+//! they can be locked in the meantime.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,42 +16,42 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::schema::{SPACE_ID, recorded};
-use super::{BRIEF, connect, server};
+use super::{SHORT_TIMEOUT, connect, server};
+use crate::bucket_space::HASH;
 use crate::error::bounded;
-use crate::space::HASH;
-use crate::{Error, Level, Retry, Space};
+use crate::{BucketSpace, Error, Level, Retry};
 
-/// Large enough for the servers to be at their best, small enough to wait for.
+/// Large enough for the best insert rate, small enough to finish within seconds.
 const CHUNK: u32 = 100_000;
 const CONNECTIONS: usize = 2;
-/// How long a chunk may take: far longer than it does on a server that answers.
+/// The time limit for a chunk: far more than a responsive server needs.
 const PER_CHUNK: Duration = Duration::from_secs(300);
 
-/// Makes the buckets that a database lacks.
+/// Creates the buckets that are missing in a database.
 #[derive(Clone, Debug)]
-pub struct Provision {
+pub struct Provisioner {
     database: MySqlConnectOptions,
     buckets: u32,
     rows_per_second: Option<u32>,
 }
 
-/// How far it is.
+/// The progress of a [`Provisioner`] run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Rows that there are to be.
+pub struct ProvisionProgress {
+    /// The number of rows when complete.
     pub total: u64,
-    /// Rows that are known to be there.
+    /// Rows that are known to exist.
     pub present: u64,
-    /// Those of them that this run has made.
-    pub made: u64,
+    /// Rows that this run has created.
+    pub created: u64,
     pub elapsed: Duration,
 }
 
-/// What a database has.
+/// The state of the buckets in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    pub space: Space,
-    /// Whether a run has come to its end.
+pub struct ProvisionStatus {
+    pub space: BucketSpace,
+    /// Whether a run has finished.
     pub complete: bool,
     pub levels: Vec<LevelStatus>,
 }
@@ -70,53 +70,53 @@ struct Chunk {
     buckets: Range<u32>,
 }
 
-impl Provision {
-    /// Of all levels, so many buckets each.
+impl Provisioner {
+    /// Prepares a run that creates `buckets` buckets per level.
     pub const fn new(database: MySqlConnectOptions, buckets: u32) -> Self {
         Self { database, buckets, rows_per_second: None }
     }
 
-    /// Makes at most so many rows per second, to be gentle with a server that is in use.
+    /// Limits the rate of created rows, to reduce the load on a server in use.
     #[must_use]
     pub const fn throttled(mut self, rows_per_second: u32) -> Self {
         self.rows_per_second = Some(if rows_per_second == 0 { 1 } else { rows_per_second });
         self
     }
 
-    /// Records the number of buckets, makes what is missing, and says how far it is whenever it is further.
+    /// Records the number of buckets and creates the missing ones. Calls `report` at the start and after each chunk.
     ///
-    /// Refuses to take buckets away, and to add some while anybody else is connected to the database. To see who is, the user
-    /// needs the privilege PROCESS: without it the server shows those of the same user only.
-    pub async fn run(&self, mut report: impl FnMut(Progress)) -> Result<Progress, Error> {
+    /// Fails if this would remove buckets, or add buckets while other clients are connected to the database. To see all clients, the
+    /// database user needs the PROCESS privilege: without it the server shows only connections of the same user.
+    pub async fn run(&self, mut report: impl FnMut(ProvisionProgress)) -> Result<ProvisionProgress, Error> {
         let mut connection = connect(self.database.clone()).await?;
-        bounded(BRIEF, record(&mut connection, self.buckets)).await?;
-        let total = Space::new(self.buckets).rows();
+        bounded(SHORT_TIMEOUT, record(&mut connection, self.buckets)).await?;
+        let total = BucketSpace::new(self.buckets).rows();
         let began = Instant::now();
         let size = self.rows_per_second.map_or(CHUNK, |rate| (rate / 4).clamp(100, CHUNK));
         let shared = Arc::new(Shared {
             chunks: chunks(self.buckets, size),
             next: AtomicU64::new(0),
-            made: AtomicU64::new(0),
+            created: AtomicU64::new(0),
             began,
             rows_per_second: self.rows_per_second,
         });
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut results) = mpsc::unbounded_channel();
         let mut workers = JoinSet::new();
         for _ in 0..CONNECTIONS {
-            workers.spawn(work(self.database.clone(), shared.clone(), tell.clone()));
+            workers.spawn(work(self.database.clone(), shared.clone(), sender.clone()));
         }
-        drop(tell);
-        let mut progress = Progress { total, ..Progress::default() };
+        drop(sender);
+        let mut progress = ProvisionProgress { total, ..ProvisionProgress::default() };
         report(progress);
         loop {
             tokio::select! {
-                Some(Made { present, made }) = told.recv() => {
-                    progress.present += present + made;
-                    progress.made += made;
+                Some(ChunkResult { present, created }) = results.recv() => {
+                    progress.present += present + created;
+                    progress.created += created;
                     progress.elapsed = began.elapsed();
                     report(progress);
                 }
-                // One that fails ends the others.
+                // The first failure ends the run.
                 Some(worker) = workers.join_next() => {
                     worker.map_err(|stopped| Error::Statement(sqlx::Error::AnyDriverError(stopped.into())))??;
                 }
@@ -126,23 +126,23 @@ impl Provision {
         let complete = sqlx::query("UPDATE hier_lock_space SET complete = TRUE WHERE id = ? AND buckets = ?")
             .bind(SPACE_ID)
             .bind(self.buckets);
-        bounded(BRIEF, complete.execute(&mut connection)).await?;
+        bounded(SHORT_TIMEOUT, complete.execute(&mut connection)).await?;
         connection.close().await?;
         Ok(progress)
     }
 
-    /// Whether a run for this many buckets has come to its end.
+    /// Returns whether a run for this number of buckets has finished.
     pub async fn is_complete(&self) -> Result<bool, Error> {
         let mut connection = connect(self.database.clone()).await?;
-        let found = bounded(BRIEF, recorded(&mut connection)).await?;
+        let found = bounded(SHORT_TIMEOUT, recorded(&mut connection)).await?;
         connection.close().await?;
-        Ok(found.is_some_and(|(space, complete)| complete && space == Space::new(self.buckets)))
+        Ok(found.is_some_and(|(space, complete)| complete && space == BucketSpace::new(self.buckets)))
     }
 
-    /// Counts what is there. None if nothing was ever recorded.
-    pub async fn status(database: MySqlConnectOptions) -> Result<Option<Status>, Error> {
+    /// Counts the existing rows. None if no bucket space is recorded.
+    pub async fn status(database: MySqlConnectOptions) -> Result<Option<ProvisionStatus>, Error> {
         let mut connection = connect(database).await?;
-        let Some((space, complete)) = bounded(BRIEF, recorded(&mut connection)).await? else {
+        let Some((space, complete)) = bounded(SHORT_TIMEOUT, recorded(&mut connection)).await? else {
             return Ok(None);
         };
         let mut levels =
@@ -157,11 +157,11 @@ impl Provision {
             }
         }
         connection.close().await?;
-        Ok(Some(Status { space, complete, levels: levels.to_vec() }))
+        Ok(Some(ProvisionStatus { space, complete, levels: levels.to_vec() }))
     }
 }
 
-impl Status {
+impl ProvisionStatus {
     pub fn missing(&self) -> u64 {
         self.levels.iter().map(|level| level.missing).sum()
     }
@@ -186,15 +186,15 @@ fn chunks(buckets: u32, size: u32) -> Vec<Chunk> {
 struct Shared {
     chunks: Vec<Chunk>,
     next: AtomicU64,
-    made: AtomicU64,
+    created: AtomicU64,
     began: Instant,
     rows_per_second: Option<u32>,
 }
 
-/// What came of a chunk.
-struct Made {
+/// The result of a chunk: the rows that existed before and those created.
+struct ChunkResult {
     present: u64,
-    made: u64,
+    created: u64,
 }
 
 impl Shared {
@@ -203,11 +203,11 @@ impl Shared {
         self.chunks.get(usize::try_from(next).ok()?)
     }
 
-    /// Rests until as much time has passed as the rows so far may take.
-    async fn pace(&self) {
+    /// Sleeps until the rows created so far are within the rate limit.
+    async fn throttle(&self) {
         if let Some(rate) = self.rows_per_second {
             let due =
-                Duration::from_secs(1).mul_f64(self.made.load(Ordering::Relaxed) as f64 / f64::from(rate));
+                Duration::from_secs(1).mul_f64(self.created.load(Ordering::Relaxed) as f64 / f64::from(rate));
             tokio::time::sleep_until(self.began + due).await;
         }
     }
@@ -216,66 +216,75 @@ impl Shared {
 async fn work(
     database: MySqlConnectOptions,
     shared: Arc<Shared>,
-    tell: mpsc::UnboundedSender<Made>,
+    sender: mpsc::UnboundedSender<ChunkResult>,
 ) -> Result<(), Error> {
     let mut connection = connect(database).await?;
-    let maker = bounded(BRIEF, Maker::new(&mut connection)).await?;
+    let generator = bounded(SHORT_TIMEOUT, RowGenerator::new(&mut connection)).await?;
     while let Some(chunk) = shared.next() {
-        shared.pace().await;
-        let made = complete(&mut connection, maker, chunk).await?;
-        shared.made.fetch_add(made.made, Ordering::Relaxed);
-        // Nobody listens to a run that was given up.
-        if tell.send(made).is_err() {
+        shared.throttle().await;
+        let created = complete(&mut connection, generator, chunk).await?;
+        shared.created.fetch_add(created.created, Ordering::Relaxed);
+        // The receiver is gone if the run was cancelled.
+        if sender.send(created).is_err() {
             break;
         }
     }
     Ok(connection.close().await?)
 }
 
-/// Makes what a chunk lacks. Two who do so at the same time may deadlock, and one of them has to try again.
-async fn complete(connection: &mut MySqlConnection, maker: Maker, chunk: &Chunk) -> Result<Made, Error> {
+/// Creates the missing rows of a chunk. Retries on a deadlock with a concurrent run.
+async fn complete(
+    connection: &mut MySqlConnection,
+    generator: RowGenerator,
+    chunk: &Chunk,
+) -> Result<ChunkResult, Error> {
     let mut failures = 0;
     loop {
-        let error = match bounded(PER_CHUNK, attempt(connection, maker, chunk)).await {
-            Ok(made) => return Ok(made),
+        let error = match bounded(PER_CHUNK, attempt(connection, generator, chunk)).await {
+            Ok(created) => return Ok(created),
             Err(error) => error,
         };
         failures += 1;
-        match Retry::default().again_after(failures, &error) {
+        match Retry::default().next_delay(failures, &error) {
             Some(wait) if !matches!(error, Error::Unreachable(_)) => tokio::time::sleep(wait).await,
             _ => return Err(error),
         }
     }
 }
 
-async fn attempt(connection: &mut MySqlConnection, maker: Maker, chunk: &Chunk) -> Result<Made, Error> {
+async fn attempt(
+    connection: &mut MySqlConnection,
+    generator: RowGenerator,
+    chunk: &Chunk,
+) -> Result<ChunkResult, Error> {
     let present = count(connection, chunk).await?;
     if present == chunk.len() {
-        return Ok(Made { present, made: 0 });
+        return Ok(ChunkResult { present, created: 0 });
     }
-    let made = connection.execute(AssertSqlSafe(maker.text(chunk, present > 0))).await?.rows_affected();
-    if present + made == chunk.len() {
-        return Ok(Made { present, made });
+    let created =
+        connection.execute(AssertSqlSafe(generator.text(chunk, present > 0))).await?.rows_affected();
+    if present + created == chunk.len() {
+        return Ok(ChunkResult { present, created });
     }
-    // Somebody else is at it, too.
+    // A concurrent run may have created the others.
     let missing = Error::MissingBucket(crate::Row { level: chunk.level, bucket: chunk.buckets.start });
     if count(connection, chunk).await? == chunk.len() {
-        Ok(Made { present: chunk.len() - made, made })
+        Ok(ChunkResult { present: chunk.len() - created, created })
     } else {
         Err(missing)
     }
 }
 
-/// How rows are made by a server: each has a quick way of its own to count.
+/// Generates the rows of a chunk. Each server has its own fast way to produce a sequence of numbers.
 #[derive(Clone, Copy, Debug)]
-enum Maker {
-    /// The tables `seq_1_to_9`, which exist by being named.
+enum RowGenerator {
+    /// The sequence engine: virtual tables such as `seq_1_to_9`.
     MariaDb,
-    /// A query that refers to itself.
+    /// A recursive common table expression.
     MySql,
 }
 
-impl Maker {
+impl RowGenerator {
     async fn new(connection: &mut MySqlConnection) -> Result<Self, sqlx::Error> {
         connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
         if server::is_mariadb(connection).await? {
@@ -287,11 +296,11 @@ impl Maker {
         Ok(Self::MySql)
     }
 
-    /// Inserts the rows of a chunk. Where some are there already they are left out, not ignored: ignoring them would lock
-    /// them, and wait for whoever has them locked.
-    fn text(self, chunk: &Chunk, leave_out: bool) -> String {
+    /// Returns the statement that inserts the rows of a chunk. Existing rows are filtered out first: leaving them to `INSERT IGNORE`
+    /// would lock them, and wait for their holders.
+    fn text(self, chunk: &Chunk, skip_existing: bool) -> String {
         let (level, first, last) = (chunk.level as u8, chunk.buckets.start, chunk.buckets.end - 1);
-        let absent = if leave_out {
+        let absent = if skip_existing {
             format!(
                 " WHERE NOT EXISTS (SELECT 1 FROM hier_lock_buckets b WHERE b.level = {level} AND b.bucket = n.seq)"
             )
@@ -336,7 +345,7 @@ async fn first_missing(connection: &mut MySqlConnection, chunk: &Chunk) -> Resul
     Ok(buckets.clone().find(|bucket| found.next() != Some(*bucket)))
 }
 
-/// Records the number of buckets, if it is the first or a larger one and nobody goes by the smaller one.
+/// Records the number of buckets if it is the first one, or a larger one and no other client is connected.
 async fn record(connection: &mut MySqlConnection, buckets: u32) -> Result<(), Error> {
     const FIRST: &str = "INSERT INTO hier_lock_space (id, buckets, hash, complete, last_token)
         VALUES (?, ?, ?, FALSE, 0) ON DUPLICATE KEY UPDATE id = hier_lock_space.id";
@@ -346,17 +355,17 @@ async fn record(connection: &mut MySqlConnection, buckets: u32) -> Result<(), Er
     sqlx::query(FIRST).bind(SPACE_ID).bind(buckets).bind(HASH).execute(&mut *tx).await?;
     let row = sqlx::query(LOCKED).bind(SPACE_ID).fetch_one(&mut *tx).await?;
     let found: i32 = row.try_get(0)?;
-    let recorded = Space { buckets: found.unsigned_abs(), hash: row.try_get(1)? };
-    let ours = Space::new(buckets);
+    let recorded = BucketSpace { buckets: found.unsigned_abs(), hash: row.try_get(1)? };
+    let ours = BucketSpace::new(buckets);
     if recorded.hash != ours.hash {
-        return Err(Error::OtherSpace { recorded, ours });
+        return Err(Error::BucketSpaceMismatch { recorded, ours });
     }
     if buckets < recorded.buckets {
-        return Err(Error::Shrinks { recorded, wanted: buckets });
+        return Err(Error::CannotShrink { recorded, wanted: buckets });
     }
     if buckets > recorded.buckets {
-        // A process that starts now waits for us to commit, and is seen here while it waits.
-        let others = others(&mut tx).await?;
+        // A process that starts now waits for our commit, and is visible here while it waits.
+        let others = other_connections(&mut tx).await?;
         if !others.is_empty() {
             return Err(Error::InUse(others));
         }
@@ -365,8 +374,8 @@ async fn record(connection: &mut MySqlConnection, buckets: u32) -> Result<(), Er
     Ok(tx.commit().await?)
 }
 
-/// Who else is connected to the database.
-async fn others(connection: &mut MySqlConnection) -> Result<Vec<String>, sqlx::Error> {
+/// Returns the other connections to the database.
+async fn other_connections(connection: &mut MySqlConnection) -> Result<Vec<String>, sqlx::Error> {
     const OTHERS: &str = "SELECT CONCAT(user, '@', host) FROM information_schema.processlist
         WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY id";
     sqlx::query_scalar(OTHERS).fetch_all(connection).await

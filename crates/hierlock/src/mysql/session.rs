@@ -9,66 +9,66 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::{Instant, timeout};
 
 use super::schema;
-use crate::{Error, Space};
+use crate::{BucketSpace, Error};
 
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The server's number for it.
+    /// The server's connection id.
     pub(super) id: u64,
     pub(super) connection: Mutex<MySqlConnection>,
     pub(super) began: Instant,
-    /// Milliseconds from `began` to the last question that the server has answered: it has been patient since then at most.
+    /// When the last request that got a response was sent, in milliseconds since `began`. The server's idle timeout started then or later.
     contact: AtomicU64,
-    /// Milliseconds from `began` to when it was last put away.
-    put_away: AtomicU64,
+    /// When it was last returned to the pool, in milliseconds since `began`.
+    idle_since: AtomicU64,
     is_lost: AtomicBool,
     loss: Notify,
-    /// How long the server waits for a word of ours.
-    server_patience: Duration,
-    /// How long an answer may take.
+    /// How long the server keeps the session without a request.
+    server_idle_timeout: Duration,
+    /// The time limit for a response.
     limit: Duration,
 }
 
-/// What sessions are set to.
+/// The settings of all sessions.
 #[derive(Clone, Debug)]
-pub(super) struct Setup {
+pub(super) struct SessionSettings {
     pub(super) wait_timeout: Duration,
     pub(super) heartbeat: Duration,
 }
 
-impl Setup {
-    /// The server ends a session that has been silent for this long, and its locks with it.
-    fn server_patience(&self) -> Duration {
+impl SessionSettings {
+    /// Returns how long a session may be idle before the server ends it and releases its locks.
+    fn server_idle_timeout(&self) -> Duration {
         whole_seconds(self.heartbeat * 3)
     }
 }
 
 impl Session {
-    /// Connects, and refuses a database that has other buckets than ours.
+    /// Connects. Fails if the database has another bucket space than `ours`.
     pub(super) async fn connect(
         database: &MySqlConnectOptions,
-        setup: &Setup,
-        ours: &Space,
+        settings: &SessionSettings,
+        ours: &BucketSpace,
     ) -> Result<Self, Error> {
-        let server_patience = setup.server_patience();
+        let server_idle_timeout = settings.server_idle_timeout();
         let began = Instant::now();
         let mut connection = database.connect().await?;
         match schema::recorded(&mut connection).await? {
             None => return Err(Error::NotProvisioned),
             Some((recorded, _)) if recorded != *ours => {
-                return Err(Error::OtherSpace { recorded, ours: ours.clone() });
+                return Err(Error::BucketSpaceMismatch { recorded, ours: ours.clone() });
             }
             Some(_) => {}
         }
-        let id = id(&mut connection).await?;
-        // A waiter that loses its client stays in the queue until its time is over: a second longer than ours.
-        let lock_wait = setup.wait_timeout.as_secs() + 1;
+        let id = connection_id(&mut connection).await?;
+        // A waiter whose client is gone stays in the server's queue until this timeout, a second longer than ours.
+        let lock_wait = settings.wait_timeout.as_secs() + 1;
         let text = format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
              SET SESSION innodb_lock_wait_timeout = {lock_wait};
              {};
              SET SESSION autocommit = 0",
-            end_after_silence(server_patience)
+            idle_session_timeout_sql(server_idle_timeout)
         );
         connection.execute(AssertSqlSafe(text)).await?;
         Ok(Self {
@@ -76,21 +76,21 @@ impl Session {
             connection: Mutex::new(connection),
             began,
             contact: AtomicU64::new(0),
-            put_away: AtomicU64::new(0),
+            idle_since: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
             loss: Notify::new(),
-            server_patience,
-            limit: setup.heartbeat,
+            server_idle_timeout,
+            limit: settings.heartbeat,
         })
     }
 
-    /// Notes that a question of that time was answered.
-    pub(super) fn answered(&self, asked: Instant) {
-        self.contact.fetch_max(self.millis(asked), Ordering::SeqCst);
+    /// Records that a request sent at that time got its response.
+    pub(super) fn record_contact(&self, sent: Instant) {
+        self.contact.fetch_max(self.millis(sent), Ordering::SeqCst);
     }
 
-    /// How long ago the server last heard of us, at the most.
-    pub(super) fn silence(&self) -> Duration {
+    /// Returns an upper bound of the time since the server last received a request.
+    pub(super) fn time_since_contact(&self) -> Duration {
         self.since(&self.contact)
     }
 
@@ -99,56 +99,57 @@ impl Session {
     }
 
     pub(super) fn is_valid(&self) -> bool {
-        !self.is_lost() && self.silence() < self.server_patience
+        !self.is_lost() && self.time_since_contact() < self.server_idle_timeout
     }
 
-    /// Asks the server whether it is still there. If it is, so are the locks: only the end of the session takes them away.
+    /// Pings the server. If the session is alive, so are its locks: only the end of the session releases them.
     pub(super) async fn ping(&self) -> Result<(), Error> {
-        self.ask(Question::Ping).await
+        self.send(Command::Ping).await
     }
 
-    /// The same, unless the session is at work, and so speaks to the server by itself.
+    /// Pings the server unless the session is in use, and so in contact with the server anyway.
     pub(super) async fn ping_unless_busy(&self) -> Result<(), Error> {
         match self.connection.try_lock() {
-            Ok(connection) => self.ask_on(connection, Question::Ping).await,
+            Ok(connection) => self.send_on(connection, Command::Ping).await,
             Err(_) => Ok(()),
         }
     }
 
     pub(super) async fn roll_back(&self) -> Result<(), Error> {
-        self.ask(Question::RollBack).await
+        self.send(Command::RollBack).await
     }
 
-    /// Not to be left half-way unless the session is done with: the driver would take the answer for that of its next question.
-    async fn ask(&self, question: Question) -> Result<(), Error> {
-        self.ask_on(self.connection.lock().await, question).await
+    /// Sends a command. Must not be cancelled unless the session is discarded: the driver would read the response as that of the next
+    /// command.
+    async fn send(&self, command: Command) -> Result<(), Error> {
+        self.send_on(self.connection.lock().await, command).await
     }
 
-    async fn ask_on(
+    async fn send_on(
         &self,
         mut connection: MutexGuard<'_, MySqlConnection>,
-        question: Question,
+        command: Command,
     ) -> Result<(), Error> {
-        // After a long silence only the server knows: it is patient with those who wait for a lock.
+        // Not `is_valid`: after a long lock wait only the server knows, because its idle timeout does not run during the wait.
         if self.is_lost() {
             return Err(Error::Lost);
         }
-        let asked = Instant::now();
-        let asking = async {
-            match question {
-                Question::Ping => connection.ping().await,
-                Question::RollBack => connection.execute("ROLLBACK").await.map(|_| ()),
+        let sent = Instant::now();
+        let sending = async {
+            match command {
+                Command::Ping => connection.ping().await,
+                Command::RollBack => connection.execute("ROLLBACK").await.map(|_| ()),
             }
         };
-        if let Ok(Ok(())) = timeout(self.limit, asking).await {
-            self.answered(asked);
+        if let Ok(Ok(())) = timeout(self.limit, sending).await {
+            self.record_contact(sent);
             return Ok(());
         }
-        self.lose();
+        self.mark_lost();
         Err(Error::Lost)
     }
 
-    fn lose(&self) {
+    fn mark_lost(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
         self.loss.notify_waiters();
     }
@@ -163,13 +164,13 @@ impl Session {
         }
     }
 
-    pub(super) fn put_away(&self) {
-        self.put_away.store(self.millis(Instant::now()), Ordering::SeqCst);
+    pub(super) fn mark_idle(&self) {
+        self.idle_since.store(self.millis(Instant::now()), Ordering::SeqCst);
     }
 
-    /// How long ago it was put away.
-    pub(super) fn rest(&self) -> Duration {
-        self.since(&self.put_away)
+    /// Returns the time since it was returned to the pool.
+    pub(super) fn idle_time(&self) -> Duration {
+        self.since(&self.idle_since)
     }
 
     fn millis(&self, time: Instant) -> u64 {
@@ -182,19 +183,18 @@ impl Session {
 }
 
 #[derive(Clone, Copy)]
-enum Question {
+enum Command {
     Ping,
     RollBack,
 }
 
-/// Makes the server end the session, and so release its locks, once its client has been silent for this long. Rounded up to whole
-/// seconds, in which the servers count.
+/// Returns the `SET` statement that makes the server end the session, and so release its locks, after this idle time. Rounded up to whole
+/// seconds, the servers' unit.
 ///
-/// A statement for `SET` that both servers understand. MariaDB reads what stands in `/*M! */`: there a limit on idle transactions
-/// that an operator has set for all sessions would come before `wait_timeout`. The `net_` timeouts are for a client that vanishes in
-/// the middle of a message.
-pub fn end_after_silence(silence: Duration) -> String {
-    let seconds = whole_seconds(silence).as_secs().max(1);
+/// Works on both servers. MariaDB executes the text in `/*M! */`, because a global limit on idle transactions would take precedence over
+/// `wait_timeout` there. The `net_` timeouts cover a client that disappears in the middle of a packet.
+pub fn idle_session_timeout_sql(idle_timeout: Duration) -> String {
+    let seconds = whole_seconds(idle_timeout).as_secs().max(1);
     format!(
         "SET SESSION wait_timeout = {seconds}, SESSION net_read_timeout = {seconds}, SESSION net_write_timeout = {seconds} \
          /*M! , SESSION idle_transaction_timeout = {seconds}, SESSION idle_readonly_transaction_timeout = {seconds}, \
@@ -206,7 +206,7 @@ fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs_f64().ceil() as u64)
 }
 
-/// The server's number for the session behind a connection.
-pub(super) async fn id(connection: &mut MySqlConnection) -> Result<u64, sqlx::Error> {
+/// Reads the server's id of a connection.
+pub(super) async fn connection_id(connection: &mut MySqlConnection) -> Result<u64, sqlx::Error> {
     sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(connection).await
 }

@@ -1,8 +1,8 @@
-//! The statements that lock: look-ups by primary key, joined by `UNION ALL`, run by the server in the order of the text.
+//! The statements that lock rows: primary-key look-ups joined by `UNION ALL`, which the server executes in textual order.
 //!
-//! A list of rows is cut into pieces of shared and then exclusive ones, each piece is one statement, and pieces are padded to a
-//! few sizes with look-ups of NULL, which find and lock nothing. So there are few texts, and each is prepared once. `IN` or
-//! `OR` would not do: on small tables the servers scan for them, and wait for rows that were not asked for.
+//! A list of rows is split into statements of shared rows followed by exclusive ones. Statements are padded to a few sizes with look-ups of
+//! NULL, which find and lock nothing. So there are few distinct texts, each prepared once. `IN` or `OR` would not work: on small tables the
+//! servers scan, and wait for rows that were not requested.
 
 use std::sync::OnceLock;
 
@@ -10,41 +10,41 @@ use sqlx::mysql::MySqlConnection;
 
 use crate::plan::{Mode, Row};
 
-// Not `FOR SHARE`, which MariaDB does not know.
+// Not `FOR SHARE`, which MariaDB does not support.
 const SHARED: &str = "(SELECT bucket FROM hier_lock_buckets WHERE level=? AND bucket=? LOCK IN SHARE MODE)";
 const EXCLUSIVE: &str = "(SELECT bucket FROM hier_lock_buckets WHERE level=? AND bucket=? FOR UPDATE)";
 const JOIN: &str = " UNION ALL ";
 
-/// How many shared rows a text may have, and how many exclusive ones. The servers' effort grows faster than the number of
-/// branches, so there is no use in more.
+/// The numbers of shared and of exclusive rows that a text may have. The cost on the server grows faster than the number of branches,
+/// so larger statements gain nothing.
 const SHARED_SIZES: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 16, 32];
 const EXCLUSIVE_SIZES: [usize; 18] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64];
 
-/// Rows that one statement locks: shared ones, then exclusive ones.
+/// The rows that one statement locks: shared ones, then exclusive ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece<'a> {
+pub(super) struct LockStatement<'a> {
     shared: &'a [(Row, Mode)],
     exclusive: &'a [(Row, Mode)],
 }
 
-/// Cuts a list into pieces, without changing its order.
-pub(super) fn pieces(mut rows: &[(Row, Mode)]) -> impl Iterator<Item = Piece<'_>> {
+/// Splits a list of rows into statements, preserving its order.
+pub(super) fn lock_statements(mut rows: &[(Row, Mode)]) -> impl Iterator<Item = LockStatement<'_>> {
     std::iter::from_fn(move || {
         let (shared, rest) = rows.split_at(run(rows, Mode::Shared, &SHARED_SIZES));
         let (exclusive, rest) = rest.split_at(run(rest, Mode::Exclusive, &EXCLUSIVE_SIZES));
         rows = rest;
-        (!shared.is_empty() || !exclusive.is_empty()).then_some(Piece { shared, exclusive })
+        (!shared.is_empty() || !exclusive.is_empty()).then_some(LockStatement { shared, exclusive })
     })
 }
 
-/// How many rows at the front are of this mode and fit into one statement.
+/// Returns how many rows at the front have this mode and fit into one statement.
 fn run(rows: &[(Row, Mode)], mode: Mode, sizes: &[usize]) -> usize {
     let most = sizes.last().copied().unwrap_or(0);
     rows.iter().take(most).take_while(|(_, of)| *of == mode).count()
 }
 
-impl Piece<'_> {
-    /// Locks the rows. Returns the first that does not exist, with the others locked.
+impl LockStatement<'_> {
+    /// Locks the rows. If some do not exist, the others are locked all the same, and the first missing one is returned.
     pub(super) async fn lock(&self, connection: &mut MySqlConnection) -> Result<Option<Row>, sqlx::Error> {
         let (shared, exclusive) =
             (size(&SHARED_SIZES, self.shared.len()), size(&EXCLUSIVE_SIZES, self.exclusive.len()));
@@ -74,12 +74,12 @@ impl Piece<'_> {
                 return Ok(Some(*row));
             }
         }
-        // It has been made meanwhile, and is not locked all the same.
+        // The row was created in the meantime but is not locked.
         Ok(self.exclusive.last().or(self.shared.last()).map(|(row, _)| *row))
     }
 }
 
-/// The smallest size that is enough.
+/// Returns the index of the smallest sufficient size.
 fn size(sizes: &[usize], count: usize) -> usize {
     sizes.partition_point(|size| *size < count)
 }
@@ -105,33 +105,36 @@ mod tests {
         (0..).zip(modes.chars()).map(|(bucket, letter)| (row(bucket), mode(letter))).collect()
     }
 
-    fn cut(modes: &str) -> Vec<(usize, usize)> {
+    fn split(modes: &str) -> Vec<(usize, usize)> {
         let rows = rows(modes);
-        let pieces: Vec<Piece<'_>> = pieces(&rows).collect();
-        let again: Vec<(Row, Mode)> =
-            pieces.iter().flat_map(|piece| piece.shared.iter().chain(piece.exclusive)).copied().collect();
-        assert_eq!(again, rows, "nothing is left out and nothing moves");
-        pieces.iter().map(|piece| (piece.shared.len(), piece.exclusive.len())).collect()
+        let lock_statements: Vec<LockStatement<'_>> = lock_statements(&rows).collect();
+        let again: Vec<(Row, Mode)> = lock_statements
+            .iter()
+            .flat_map(|statement| statement.shared.iter().chain(statement.exclusive))
+            .copied()
+            .collect();
+        assert_eq!(again, rows, "every row is locked, in the same order");
+        lock_statements.iter().map(|statement| (statement.shared.len(), statement.exclusive.len())).collect()
     }
 
     #[test]
-    fn what_is_usual_is_one_statement() {
-        assert_eq!(cut("X"), [(0, 1)]);
-        assert_eq!(cut("SX"), [(1, 1)]);
-        assert_eq!(cut("SSX"), [(2, 1)]);
-        assert_eq!(cut("SSSSSXXXXXXXXX"), [(5, 9)]);
+    fn common_cases_are_one_statement() {
+        assert_eq!(split("X"), [(0, 1)]);
+        assert_eq!(split("SX"), [(1, 1)]);
+        assert_eq!(split("SSX"), [(2, 1)]);
+        assert_eq!(split("SSSSSXXXXXXXXX"), [(5, 9)]);
     }
 
     #[test]
-    fn any_list_is_cut_in_its_order() {
-        assert_eq!(cut("XSXXS"), [(0, 1), (1, 2), (1, 0)]);
-        assert_eq!(cut(&"S".repeat(70)), [(32, 0), (32, 0), (6, 0)]);
-        assert_eq!(cut(&format!("SS{}", "X".repeat(130))), [(2, 64), (0, 64), (0, 2)]);
-        assert_eq!(cut(""), []);
+    fn lists_are_split_in_order() {
+        assert_eq!(split("XSXXS"), [(0, 1), (1, 2), (1, 0)]);
+        assert_eq!(split(&"S".repeat(70)), [(32, 0), (32, 0), (6, 0)]);
+        assert_eq!(split(&format!("SS{}", "X".repeat(130))), [(2, 64), (0, 64), (0, 2)]);
+        assert_eq!(split(""), []);
     }
 
     #[test]
-    fn there_are_few_texts() {
+    fn all_texts_fit_into_the_statement_cache() {
         assert_eq!(EXCLUSIVE_SIZES[size(&EXCLUSIVE_SIZES, 9)], 10);
         assert_eq!(EXCLUSIVE_SIZES[size(&EXCLUSIVE_SIZES, 64)], 64);
         assert_eq!(SHARED_SIZES[size(&SHARED_SIZES, 5)], 6);

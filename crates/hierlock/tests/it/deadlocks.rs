@@ -1,4 +1,4 @@
-//! Deadlocks, and why there are none.
+//! Deadlocks, and the lock order that prevents them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,9 +12,9 @@ use super::*;
 
 const EXCLUSIVE: &str = "SELECT bucket FROM hier_lock_buckets WHERE level = 2 AND bucket = ? FOR UPDATE";
 
-/// Two transactions by hand, each taking its two rows in the order given. Returns the numbers of the errors.
-async fn by_hand(place: &Place, one: [u32; 2], other: [u32; 2]) -> Vec<u16> {
-    let mut connections = [place.connect().await, place.connect().await];
+/// Runs two transactions that each lock two rows in the given order. Returns their error numbers.
+async fn lock_rows(store: &TestStore, one: [u32; 2], other: [u32; 2]) -> Vec<u16> {
+    let mut connections = [store.connect().await, store.connect().await];
     for connection in &mut connections {
         connection.execute("SET SESSION innodb_lock_wait_timeout = 2").await.unwrap();
     }
@@ -36,11 +36,11 @@ async fn by_hand(place: &Place, one: [u32; 2], other: [u32; 2]) -> Vec<u16> {
         .collect()
 }
 
-/// The control: without an order there are deadlocks.
+/// The control: without a fixed order there are deadlocks.
 #[tokio::test]
-async fn rows_taken_by_hand_in_opposite_order_deadlock() {
-    for place in need!(servers().await) {
-        let errors = by_hand(&place, [1, 2], [2, 1]).await;
+async fn rows_locked_in_opposite_order_deadlock() {
+    for store in need!(servers().await) {
+        let errors = lock_rows(&store, [1, 2], [2, 1]).await;
         assert!(
             !errors.is_empty() && errors.iter().all(|number| [1205, 1213].contains(number)),
             "{errors:?}"
@@ -48,7 +48,7 @@ async fn rows_taken_by_hand_in_opposite_order_deadlock() {
     }
 }
 
-/// Four ids, in two sets that are both sorted, and meet two buckets in opposite order.
+/// Finds two sorted sets of ids whose buckets are in opposite order.
 fn sorted_ids_in_opposite_buckets() -> [[String; 2]; 2] {
     let bucket = |id: &String| resource("u1", "a1", id).bucket(BUCKETS);
     let mut ids: Vec<String> = (0..400).map(|number| format!("r{number}")).collect();
@@ -67,10 +67,10 @@ fn sorted_ids_in_opposite_buckets() -> [[String; 2]; 2] {
     panic!("no such ids among {}", ids.len());
 }
 
-/// Why ids are not what is sorted: the control deadlocks, the API does not.
+/// Rows must be sorted by bucket: sorting by id deadlocks in the control, but not in the API.
 #[tokio::test(flavor = "multi_thread")]
-async fn ids_in_order_deadlock_where_buckets_in_order_do_not() {
-    for place in need!(servers().await) {
+async fn sorting_by_id_deadlocks_and_sorting_by_bucket_does_not() {
+    for store in need!(servers().await) {
         let sets = sorted_ids_in_opposite_buckets();
         assert!(sets.iter().all(|set| set.is_sorted()));
         let buckets =
@@ -80,29 +80,29 @@ async fn ids_in_order_deadlock_where_buckets_in_order_do_not() {
             (buckets[1][1], buckets[1][0]),
             "the same two, the other way round"
         );
-        let errors = by_hand(&place, buckets[0], buckets[1]).await;
+        let errors = lock_rows(&store, buckets[0], buckets[1]).await;
         assert!(
             !errors.is_empty() && errors.iter().all(|number| [1205, 1213].contains(number)),
             "{errors:?}"
         );
 
-        let locks = place.locks().await;
-        let take = |locks: Locks, set: [String; 2]| async move {
+        let locks = store.locks().await;
+        let take = |locks: LockManager, set: [String; 2]| async move {
             for _ in 0..100 {
                 locks.acquire_resources("u1", "a1", &set).await.unwrap().release().await.unwrap();
             }
         };
         let both = sets.map(|set| tokio::spawn(take(locks.clone(), set)));
         join_all(both).await.into_iter().for_each(Result::unwrap);
-        assert_nothing_is_left(&locks).await;
+        assert_idle(&locks).await;
     }
 }
 
-/// Who is inside, by the rules of the hierarchy and nothing else.
+/// The current holders. Checks that no two conflict by the rules of the hierarchy.
 #[derive(Default)]
-struct Inside(Mutex<Vec<(u64, Vec<[u8; 3]>)>>);
+struct Holders(Mutex<Vec<(u64, Vec<[u8; 3]>)>>);
 
-/// A target in a small world: 0 is none.
+/// Returns the target of a path of indices. 0 means none.
 fn target<'a>(ids: &'a [String], path: [u8; 3]) -> Target<'a> {
     let id = |at: usize| ids[path[at] as usize].as_str();
     match path {
@@ -112,7 +112,7 @@ fn target<'a>(ids: &'a [String], path: [u8; 3]) -> Target<'a> {
     }
 }
 
-impl Inside {
+impl Holders {
     fn enter(&self, who: u64, paths: Vec<[u8; 3]>, ids: &[String]) {
         let mut inside = self.0.lock().unwrap();
         for (other, theirs) in inside.iter() {
@@ -129,17 +129,17 @@ impl Inside {
     }
 }
 
-/// Ten thousand random sets of mixed targets: no deadlock, no lost release, and nobody meets whom they exclude.
+/// Locks ten thousand random sets of mixed targets: no deadlock, no lost release, no two conflicting holders.
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_random_sets_never_deadlock_and_never_meet() {
+async fn random_sets_never_deadlock_and_exclude_each_other() {
     const TASKS: u64 = 20;
     const TIMES: u64 = 500;
     let seed = Seed::new();
-    for place in need!(places().await) {
-        let locks = place.locks().await;
-        let inside = Arc::new(Inside::default());
+    for store in need!(all_stores().await) {
+        let locks = store.locks().await;
+        let inside = Arc::new(Holders::default());
         let ids: Arc<Vec<String>> = Arc::new((0..5).map(|number| format!("id{number}")).collect());
-        let work = |locks: Locks, inside: Arc<Inside>, ids: Arc<Vec<String>>, task: u64| async move {
+        let work = |locks: LockManager, inside: Arc<Holders>, ids: Arc<Vec<String>>, task: u64| async move {
             let mut choices = seed.choices(task);
             for time in 0..TIMES {
                 let paths: Vec<[u8; 3]> = (0..choices.usize(1..5))
@@ -157,25 +157,25 @@ async fn ten_thousand_random_sets_never_deadlock_and_never_meet() {
         let tasks =
             (0..TASKS).map(|task| tokio::spawn(work(locks.clone(), inside.clone(), ids.clone(), task)));
         join_all(tasks).await.into_iter().for_each(Result::unwrap);
-        assert_nothing_is_left(&locks).await;
+        assert_idle(&locks).await;
         for id in ids.iter() {
             assert!(is_free(&locks, user(id)).await);
         }
     }
 }
 
-/// Whoever locks again what they hold in part may deadlock, and one of them is told so.
+/// Callers that lock again while they hold locks may deadlock. One of them gets the error.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadlock_of_others_making_is_an_error_of_its_own() {
-    for place in need!(servers().await) {
-        let locks = place.locks().await;
-        let mut connections = [place.connect().await, place.connect().await];
+async fn deadlock_by_the_caller_is_a_separate_error() {
+    for store in need!(servers().await) {
+        let locks = store.locks().await;
+        let mut connections = [store.connect().await, store.connect().await];
         let [first, second] = &mut connections;
         let (mut first, mut second) = (first.begin().await.unwrap(), second.begin().await.unwrap());
-        locks.lock_in(&mut first, [user("1")]).await.unwrap();
-        locks.lock_in(&mut second, [user("2")]).await.unwrap();
-        let both = tokio::join!(locks.lock_in(&mut first, [user("2")]), async {
-            let done = locks.lock_in(&mut second, [user("1")]).await;
+        locks.lock_in_transaction(&mut first, [user("1")]).await.unwrap();
+        locks.lock_in_transaction(&mut second, [user("2")]).await.unwrap();
+        let both = tokio::join!(locks.lock_in_transaction(&mut first, [user("2")]), async {
+            let done = locks.lock_in_transaction(&mut second, [user("1")]).await;
             drop(second);
             done
         });

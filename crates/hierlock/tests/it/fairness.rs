@@ -4,15 +4,15 @@ use testkit::{eventually, need};
 
 use super::*;
 
-/// A stream of shared holders does not keep an exclusive one out for ever: those who come after it wait behind it.
+/// A stream of shared holders does not starve an exclusive waiter: later requests queue behind it.
 #[tokio::test]
-async fn whoever_wants_all_of_it_is_not_starved_by_those_who_share() {
-    let _alone = LOOKING.lock().await;
-    for place in need!(places().await) {
-        let locks = place.locks().await;
+async fn exclusive_waiter_is_not_starved_by_shared_holders() {
+    let _alone = WAIT_TABLES.lock().await;
+    for store in need!(all_stores().await) {
+        let locks = store.locks().await;
         let first = locks.acquire(resource("u", "a", "1")).await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
-        let ask = |target: Target<'static>, name: &'static str| {
+        let acquire = |target: Target<'static>, name: &'static str| {
             let (locks, order) = (locks.clone(), order.clone());
             tokio::spawn(async move {
                 let lock = locks.acquire(target).await.unwrap();
@@ -20,44 +20,44 @@ async fn whoever_wants_all_of_it_is_not_starved_by_those_who_share() {
                 lock.release().await.unwrap();
             })
         };
-        let whole = ask(account("u", "a"), "whole");
+        let whole = acquire(account("u", "a"), "whole");
         waiting(&locks, 1).await;
-        let part = ask(resource("u", "a", "2"), "part");
+        let part = acquire(resource("u", "a", "2"), "part");
         waiting(&locks, 2).await;
-        assert!(order.lock().unwrap().is_empty(), "the one who shares waits behind the one who does not");
+        assert!(order.lock().unwrap().is_empty(), "the shared request waits behind the exclusive one");
         first.release().await.unwrap();
         whole.await.unwrap();
         part.await.unwrap();
         assert_eq!(*order.lock().unwrap(), ["whole", "part"]);
-        assert_nothing_is_left(&locks).await;
+        assert_idle(&locks).await;
     }
 }
 
 #[tokio::test]
-async fn whoever_leaves_the_queue_is_waited_for_no_longer() {
-    let _alone = LOOKING.lock().await;
-    for place in need!(places().await) {
-        let locks = place.locks().await;
+async fn cancelled_waiter_does_not_block_others() {
+    let _alone = WAIT_TABLES.lock().await;
+    for store in need!(all_stores().await) {
+        let locks = store.locks().await;
         let first = locks.acquire(resource("u", "a", "1")).await.unwrap();
-        let ask = |target: Target<'static>| {
+        let acquire = |target: Target<'static>| {
             let locks = locks.clone();
             tokio::spawn(async move { locks.acquire(target).await.unwrap() })
         };
-        let whole = ask(account("u", "a"));
+        let whole = acquire(account("u", "a"));
         waiting(&locks, 1).await;
-        let part = ask(resource("u", "a", "2"));
+        let part = acquire(resource("u", "a", "2"));
         waiting(&locks, 2).await;
         whole.abort();
         let part = tokio::time::timeout(Duration::from_secs(5), part).await.unwrap().unwrap();
         part.release().await.unwrap();
         first.release().await.unwrap();
-        assert_nothing_is_left(&locks).await;
+        assert_idle(&locks).await;
     }
 }
 
 #[tokio::test]
-async fn in_process_whoever_comes_first_is_served_first() {
-    let _alone = LOOKING.lock().await;
+async fn in_process_locks_are_first_in_first_out() {
+    let _alone = WAIT_TABLES.lock().await;
     let locks = in_process();
     let first = locks.acquire(user("u")).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -66,7 +66,7 @@ async fn in_process_whoever_comes_first_is_served_first() {
         let (ours, order) = (locks.clone(), order.clone());
         tasks.push(tokio::spawn(async move {
             let id = number.to_string();
-            // Some share, some do not.
+            // A mix of shared and exclusive requests.
             let target = if number % 3 == 0 { user("u") } else { account("u", &id) };
             let lock = ours.acquire(target).await.unwrap();
             order.lock().unwrap().push(number);
@@ -82,17 +82,17 @@ async fn in_process_whoever_comes_first_is_served_first() {
     assert!(locks.is_idle());
 }
 
-/// Waits until so many acquisitions are under way and, where there is a server, it has them in its queues.
-async fn waiting(locks: &Locks, count: usize) {
-    eventually("all are in the queue", PATIENCE, async || match locks.waits().await.unwrap() {
+/// Waits until `count` acquisitions wait. If there is a server, its tables must show them.
+async fn waiting(locks: &LockManager, count: usize) {
+    eventually("all requests are queued", TIMEOUT, async || match locks.lock_waits().await.unwrap() {
         Some(waits) => {
-            assert!(waits.is_sorted_by(|one, other| one.since >= other.since), "{waits:?}");
+            assert!(waits.is_sorted_by(|one, other| one.waited >= other.waited), "{waits:?}");
             let mut waiters: Vec<u64> = waits.iter().map(|wait| wait.waiter).collect();
             waiters.sort_unstable();
             waiters.dedup();
             waiters.len() == count
         }
-        None => super::measuring::gauge(locks, "hierlock_waiters") == i64::try_from(count).unwrap(),
+        None => super::metrics::gauge(locks, "hierlock_waiters") == i64::try_from(count).unwrap(),
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Holders that die, and holders whose connection does.
+//! Holders that die or lose their connection.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use testkit::{Program, need};
 
 use super::*;
 
-/// `examples/hold.rs`, which cargo builds beside the tests.
+/// Returns the program `examples/hold.rs`, which cargo builds with the tests.
 fn hold(database: &str, target: &str) -> Program {
     let tests = std::env::current_exe().unwrap();
     let build: PathBuf = tests.ancestors().nth(2).unwrap().into();
@@ -16,12 +16,12 @@ fn hold(database: &str, target: &str) -> Program {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_killed_lets_go_as_soon_as_the_server_notices() {
-    for place in need!(servers().await) {
-        let Place::MySql(database) = &place else { panic!("a server") };
-        let locks = place.locks().await;
+async fn killed_holder_loses_its_lock_at_once() {
+    for store in need!(servers().await) {
+        let TestStore::MySql(database) = &store else { panic!("a server") };
+        let locks = store.locks().await;
         let holder = hold(database.url(), "u/a").start().unwrap();
-        holder.wait_for_line("holding", PATIENCE).await;
+        holder.wait_for_line("holding", TIMEOUT).await;
         assert!(!is_free(&locks, resource("u", "a", "r")).await);
         let began = std::time::Instant::now();
         holder.kill();
@@ -31,94 +31,94 @@ async fn a_holder_that_is_killed_lets_go_as_soon_as_the_server_notices() {
     }
 }
 
-/// One that stands still for longer than the server waits has lost the lock, and finds out before it writes.
+/// A holder that is paused for longer than the server's idle timeout loses the lock, and detects it when it resumes.
 #[tokio::test]
-async fn a_holder_that_stood_still_for_too_long_knows_that_it_has_lost() {
+async fn paused_holder_detects_the_loss() {
     let server = need!(SqlServer::shared().await);
-    let place = Place::on(server).await;
-    let Place::MySql(database) = &place else { panic!("a server") };
-    let locks = place.locks().await;
+    let store = TestStore::on(server).await;
+    let TestStore::MySql(database) = &store else { panic!("a server") };
+    let locks = store.locks().await;
     let holder = hold(database.url(), "u/a").start().unwrap();
-    holder.wait_for_line("holding", PATIENCE).await;
+    holder.wait_for_line("holding", TIMEOUT).await;
     holder.pause().await;
-    // It beats once a second, so the server waits for three.
+    // The heartbeat is one second, so the server waits for three.
     let next = locks.acquire(account("u", "a")).await.unwrap();
     holder.resume();
-    holder.wait_for_line("lost", PATIENCE).await;
+    holder.wait_for_line("lost", TIMEOUT).await;
     next.release().await.unwrap();
 }
 
-/// Before anybody could ask or tell: the time alone says it.
+/// The elapsed time alone makes the lock invalid, before any round trip.
 #[tokio::test]
-async fn a_holder_that_stood_still_for_too_long_is_not_valid_from_the_first_moment() {
-    for place in need!(servers().await) {
-        let locks = place.locks_with(Options { heartbeat: Duration::from_millis(333), ..options() }).await;
+async fn lock_is_invalid_immediately_after_a_long_pause() {
+    for store in need!(servers().await) {
+        let locks = store.locks_with(Options { heartbeat: Duration::from_millis(333), ..options() }).await;
         let lock = locks.acquire(user("u")).await.unwrap();
-        // The whole runtime stands still. The server waits for a second.
+        // Blocks the whole runtime. The server waits for one second.
         std::thread::sleep(Duration::from_millis(1_100));
         assert!(!lock.is_valid());
         drop(lock);
-        assert_nothing_is_left(&locks).await;
+        assert_idle(&locks).await;
     }
 }
 
 #[tokio::test]
-async fn a_holder_whose_session_was_ended_learns_it_before_its_next_write() {
-    for place in need!(servers().await) {
-        let locks = place.locks().await;
-        let mut connection = place.connect().await;
+async fn holder_with_an_ended_session_detects_the_loss() {
+    for store in need!(servers().await) {
+        let locks = store.locks().await;
+        let mut connection = store.connect().await;
         let mut kill = async |session: u64| {
             connection.execute(sqlx::AssertSqlSafe(format!("KILL {session}"))).await.unwrap();
         };
-        // By asking.
+        // By `check`.
         let lock = locks.acquire(user("u")).await.unwrap();
         lock.check().await.unwrap();
         kill(lock.session_id().unwrap()).await;
         assert!(matches!(lock.check().await, Err(Error::Lost)));
         assert!(!lock.is_valid());
-        assert!(matches!(lock.release().await, Err(Error::Lost)), "whoever releases is told, too");
-        // By being told, within a heartbeat.
+        assert!(matches!(lock.release().await, Err(Error::Lost)), "the release reports the loss too");
+        // By `lost`, within a heartbeat.
         let lock = locks.acquire(user("u")).await.unwrap();
         kill(lock.session_id().unwrap()).await;
         tokio::time::timeout(Duration::from_secs(10), lock.lost()).await.unwrap();
         assert!(!lock.is_valid());
         drop(lock);
-        // By releasing.
+        // By `release`.
         let lock = locks.acquire(user("u")).await.unwrap();
         kill(lock.session_id().unwrap()).await;
         assert!(matches!(lock.release().await, Err(Error::Lost)));
         locks.acquire(user("u")).await.unwrap().release().await.unwrap();
-        assert_nothing_is_left(&locks).await;
+        assert_idle(&locks).await;
     }
 }
 
-/// The server ends sessions that say nothing; a holder that lives says something.
+/// The server ends idle sessions; the heartbeat keeps the holder's session alive.
 #[tokio::test]
-async fn a_lock_is_held_for_longer_than_the_server_waits_for_a_word() {
-    for place in need!(places().await) {
-        let locks = place.locks_with(Options { heartbeat: Duration::from_millis(500), ..options() }).await;
+async fn lock_is_held_for_longer_than_the_idle_timeout() {
+    for store in need!(all_stores().await) {
+        let locks = store.locks_with(Options { heartbeat: Duration::from_millis(500), ..options() }).await;
         let lock = locks.acquire(user("u")).await.unwrap();
         let began = std::time::Instant::now();
         while began.elapsed() < Duration::from_millis(2_500) {
             assert!(lock.is_valid(), "after {:?}", began.elapsed());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(!is_free(&place.locks().await, user("u")).await);
+        assert!(!is_free(&store.locks().await, user("u")).await);
         lock.release().await.unwrap();
     }
 }
 
-/// Sessions that rested and were ended meanwhile are not a caller's business.
+/// Idle sessions that the server has ended cause no error.
 #[tokio::test]
-async fn sessions_that_are_gone_are_replaced_without_a_word() {
-    for place in need!(servers().await) {
-        let locks = place.locks().await;
+async fn ended_sessions_are_replaced_transparently() {
+    for store in need!(servers().await) {
+        let locks = store.locks().await;
         let held = [locks.acquire(user("1")).await.unwrap(), locks.acquire(user("2")).await.unwrap()];
         let sessions = held.each_ref().map(|lock| lock.session_id().unwrap());
         for lock in held {
             lock.release().await.unwrap();
         }
-        let mut connection = place.connect().await;
+        let mut connection = store.connect().await;
         for session in sessions {
             connection.execute(sqlx::AssertSqlSafe(format!("KILL {session}"))).await.unwrap();
         }
@@ -128,25 +128,25 @@ async fn sessions_that_are_gone_are_replaced_without_a_word() {
     }
 }
 
-/// The server loses patience with those who say nothing, not with those who wait.
+/// The server's idle timeout does not run during a lock wait.
 #[tokio::test]
-async fn a_wait_may_last_longer_than_the_server_waits_for_a_word() {
-    for place in need!(servers().await) {
+async fn wait_can_last_longer_than_the_idle_timeout() {
+    for store in need!(servers().await) {
         let (ours, theirs) = (
-            place.locks().await,
-            place.locks_with(Options { heartbeat: Duration::from_millis(300), ..options() }).await,
+            store.locks().await,
+            store.locks_with(Options { heartbeat: Duration::from_millis(300), ..options() }).await,
         );
         let held = ours.acquire(user("u")).await.unwrap();
         let release = async {
             tokio::time::sleep(Duration::from_millis(1_300)).await;
             held.release().await.unwrap();
         };
-        let (asked, ()) = tokio::join!(theirs.acquire(user("u")), release);
-        let lock = asked.unwrap();
+        let (acquired, ()) = tokio::join!(theirs.acquire(user("u")), release);
+        let lock = acquired.unwrap();
         assert!(lock.is_valid());
         lock.check().await.unwrap();
         assert!(!is_free(&ours, user("u")).await);
         lock.release().await.unwrap();
-        assert_nothing_is_left(&theirs).await;
+        assert_idle(&theirs).await;
     }
 }

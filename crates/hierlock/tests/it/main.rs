@@ -1,44 +1,45 @@
-//! Locks on real servers and in process: one suite of promises over all of them.
+//! Locks on real servers and in process: one suite for all of them.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-mod cancelling;
+mod callers_transaction;
+mod cancellation;
 mod deadlocks;
 mod errors;
 mod fairness;
+mod guarantees;
 mod holders;
-mod joining;
 mod matrix;
-mod measuring;
+mod metrics;
 mod outages;
-mod promises;
 mod provisioning;
 mod tokens;
+mod waits;
 
 use std::time::Duration;
 
 use base::Clock;
-use hierlock::{Locks, Options, Provision, Target, create_tables};
+use hierlock::{LockManager, Options, Provisioner, Target, create_tables};
 use sqlx::ConnectOptions;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use testkit::{Database, SqlServer};
 
-/// For what happens sooner or later.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Few, so that provisioning takes no time.
+/// Generous, because only a failing test waits that long.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Few, so that provisioning is fast.
 const BUCKETS: u32 = 2_000;
 
-/// MariaDB does not renew its tables of waits while many look at them, so tests that do take turns.
-static LOOKING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// MariaDB does not refresh its tables of lock waits while several clients read them, so such tests run one at a time.
+static WAIT_TABLES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A fresh place for one test, on one of the stores.
-enum Place {
-    InProcess(Locks),
+/// A new lock store for one test.
+enum TestStore {
+    InProcess(LockManager),
     MySql(Database),
 }
 
-impl Place {
-    /// A database with tables and buckets.
+impl TestStore {
+    /// Creates a database with tables and buckets.
     async fn on(server: &SqlServer) -> Self {
         let database = server.database().await;
         let options = database.url().parse().unwrap();
@@ -46,15 +47,15 @@ impl Place {
         Self::MySql(database)
     }
 
-    async fn locks(&self) -> Locks {
+    async fn locks(&self) -> LockManager {
         self.locks_with(options()).await
     }
 
-    /// The locks of another process, as it were: in process there is only one.
-    async fn locks_with(&self, options: Options) -> Locks {
+    /// Returns a manager like that of another process. In process, all share one.
+    async fn locks_with(&self, options: Options) -> LockManager {
         match self {
             Self::InProcess(locks) => locks.clone(),
-            Self::MySql(_) => Locks::mysql(self.options(), &options).await.unwrap(),
+            Self::MySql(_) => LockManager::mysql(self.options(), &options).await.unwrap(),
         }
     }
 
@@ -70,8 +71,8 @@ impl Place {
     }
 }
 
-impl Place {
-    /// Sessions in this database, but for the one that asks.
+impl TestStore {
+    /// Returns the sessions in this database, except its own.
     async fn sessions(&self) -> Vec<u64> {
         const OTHERS: &str = "SELECT CAST(id AS UNSIGNED) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()";
         sqlx::query_scalar(OTHERS).fetch_all(&mut self.connect().await).await.unwrap()
@@ -80,7 +81,7 @@ impl Place {
 
 fn options() -> Options {
     Options {
-        wait_timeout: PATIENCE,
+        wait_timeout: TIMEOUT,
         buckets: BUCKETS,
         max_connections: 64,
         heartbeat: Duration::from_secs(2),
@@ -89,28 +90,28 @@ fn options() -> Options {
 
 async fn provision(database: &MySqlConnectOptions, buckets: u32) {
     create_tables(&mut database.connect().await.unwrap()).await.unwrap();
-    Provision::new(database.clone(), buckets).run(|_| ()).await.unwrap();
+    Provisioner::new(database.clone(), buckets).run(|_| ()).await.unwrap();
 }
 
-/// A fresh place on every server that can be had here.
-async fn servers() -> Result<Vec<Place>, testkit::Error> {
-    let mut places = Vec::new();
+/// Creates a store on every available server.
+async fn servers() -> Result<Vec<TestStore>, testkit::Error> {
+    let mut stores = Vec::new();
     for server in SqlServer::all_shared().await? {
-        places.push(Place::on(server).await);
+        stores.push(TestStore::on(server).await);
     }
-    Ok(places)
+    Ok(stores)
 }
 
-/// Makes locks of this process.
-fn in_process() -> Locks {
-    Locks::in_process(&options(), &Clock::system())
+/// Creates locks of this process.
+fn in_process() -> LockManager {
+    LockManager::in_process(&options(), &Clock::system())
 }
 
-/// A fresh place on every store that can be had here.
-async fn places() -> Result<Vec<Place>, testkit::Error> {
-    let mut places = vec![Place::InProcess(in_process())];
-    places.extend(servers().await?);
-    Ok(places)
+/// Creates a store of every available kind.
+async fn all_stores() -> Result<Vec<TestStore>, testkit::Error> {
+    let mut stores = vec![TestStore::InProcess(in_process())];
+    stores.extend(servers().await?);
+    Ok(stores)
 }
 
 fn user(user: &str) -> Target<'_> {
@@ -125,9 +126,9 @@ fn resource<'a>(user: &'a str, account: &'a str, resource: &'a str) -> Target<'a
     Target::resource(user, account, resource).unwrap()
 }
 
-/// Whether the target can be had at once.
-async fn is_free(locks: &Locks, target: Target<'_>) -> bool {
-    match locks.within(Duration::from_millis(100)).acquire(target).await {
+/// Returns whether the target can be locked at once.
+async fn is_free(locks: &LockManager, target: Target<'_>) -> bool {
+    match locks.with_timeout(Duration::from_millis(100)).acquire(target).await {
         Ok(lock) => {
             lock.release().await.unwrap();
             true
@@ -137,7 +138,7 @@ async fn is_free(locks: &Locks, target: Target<'_>) -> bool {
     }
 }
 
-/// At the end of a test: nothing is held, nothing is waited for, and no connection is in use.
-async fn assert_nothing_is_left(locks: &Locks) {
-    testkit::eventually("nothing is left", PATIENCE, || async { locks.is_idle() }).await;
+/// Asserts at the end of a test that no lock is held or waited for, and no connection is in use.
+async fn assert_idle(locks: &LockManager) {
+    testkit::eventually("the lock manager is idle", TIMEOUT, || async { locks.is_idle() }).await;
 }

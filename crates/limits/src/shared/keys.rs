@@ -1,8 +1,8 @@
-//! Builds every key of the limits.
+//! The Redis keys of rate limits.
 
 use redis_store::{Key, KeySpace};
 
-/// Builds keys.
+/// Builds the keys.
 #[derive(Clone, Debug)]
 pub(super) struct Keys(KeySpace);
 
@@ -11,8 +11,8 @@ impl Keys {
         Self(redis.key_space("limits", prefix))
     }
 
-    /// When the bucket is full again, in microseconds of the server's clock. Policies have no colon, so no key can be taken
-    /// for one of another policy.
+    /// Returns the key of a bucket. Its value is the time when the bucket is full again, in microseconds of the server's clock. Policies
+    /// contain no colon, so keys of two policies never collide.
     pub(super) fn bucket(&self, policy: &str, key: &str) -> Key {
         self.0.key(&["limit:", policy, ":", key].concat())
     }

@@ -1,6 +1,6 @@
-//! Limits in process and in Redis: one suite over both, and what only Redis can do wrong.
+//! Limits in process and in Redis: one suite for both, and outages of Redis.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod behaviour;
 mod outages;

@@ -1,17 +1,17 @@
-//! What Redis adds: several processes, buckets that end by themselves, and a server that is away.
+//! Limits in Redis: several processes, expiry of buckets, and outages.
 
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use testkit::{Proxy, Redis, eventually, need};
+use testkit::{FaultProxy, Redis, eventually, need};
 
-use crate::setup::{PATIENCE, Setup, World, rush};
+use crate::setup::{PATIENCE, Setup, TestProcess, run_load};
 
-/// What a request may be kept waiting by a server that is away, on a machine that is busy.
-const BOUNDED: Duration = Duration::from_millis(1_500);
+/// The longest that a request may wait for an unreachable server, on a busy machine.
+const MAX_WAIT: Duration = Duration::from_millis(1_500);
 
-/// What the server has for a decision where it is going to be away.
-const SHORT: Duration = Duration::from_millis(200);
+/// The timeout of a decision in tests with an outage.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_share_a_limit() {
@@ -19,147 +19,147 @@ async fn processes_share_a_limit() {
     let (one, other) = (setup.open().await, setup.open().await);
     let mut allowed = 0;
     for at in 0..40 {
-        let world = if at % 2 == 0 { &one } else { &other };
-        allowed += u32::from(world.take("k", "1/h burst 10").await.allowed);
+        let process = if at % 2 == 0 { &one } else { &other };
+        allowed += u32::from(process.take("k", "1/h burst 10").await.allowed);
     }
     assert_eq!(allowed, 10);
-    let rush = rush(&[&one, &other], "r", "50/s burst 10", Duration::from_secs(1)).await;
-    assert!(rush.allowed <= rush.most && rush.allowed > 10, "{rush:?}");
+    let load = run_load(&[&one, &other], "r", "50/s burst 10", Duration::from_secs(1)).await;
+    assert!(load.allowed <= load.max && load.allowed > 10, "{load:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn buckets_end_when_they_are_full_again() {
+async fn buckets_expire_when_they_are_full() {
     let setup = Setup::redis(need!(Redis::shared().await));
-    let world = setup.open().await;
-    let mut raw = setup.keyspace().connect().await;
-    let key = setup.keyspace().key("limit:one:k");
-    world.take("k", "1/s burst 10").await;
+    let process = setup.open().await;
+    let mut raw = setup.namespace().connect().await;
+    let key = setup.namespace().key("limit:one:k");
+    process.take("k", "1/s burst 10").await;
     let lives: i64 = raw.pttl(&key).await.unwrap();
     assert!((1..=1_000).contains(&lives), "{lives}");
     for _ in 0..4 {
-        world.take("k", "1/s burst 10").await;
+        process.take("k", "1/s burst 10").await;
     }
     let lives: i64 = raw.pttl(&key).await.unwrap();
     assert!((3_000..=5_000).contains(&lives), "{lives}");
     let full_at: String = raw.get(&key).await.unwrap();
     assert!(full_at.bytes().all(|byte| byte.is_ascii_digit()), "{full_at}");
-    world.take("short", "20/s").await;
-    let short = setup.keyspace().key("limit:one:short");
-    eventually("the bucket is gone", PATIENCE, || {
+    process.take("short", "20/s").await;
+    let short = setup.namespace().key("limit:one:short");
+    eventually("the bucket has expired", PATIENCE, || {
         let (mut raw, short) = (raw.clone(), short.clone());
-        async move { raw.exists::<_, bool>(short).await.map(|there| (!there).then_some(())).ok().flatten() }
+        async move { raw.exists::<_, bool>(short).await.map(|exists| (!exists).then_some(())).ok().flatten() }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_was_set_back_locks_nobody_out() {
+async fn clock_that_was_set_back_does_not_block_requests() {
     let setup = Setup::redis(need!(Redis::shared().await));
-    let world = setup.open().await;
-    let mut raw = setup.keyspace().connect().await;
-    // As another server wrote it whose clock was years ahead.
-    raw.set::<_, _, ()>(setup.keyspace().key("limit:one:k"), "9000000000000000").await.unwrap();
-    let wait = world.take("k", "20/s burst 5").await.retry_after().expect("a refusal");
+    let process = setup.open().await;
+    let mut raw = setup.namespace().connect().await;
+    // Written by a server whose clock was years ahead.
+    raw.set::<_, _, ()>(setup.namespace().key("limit:one:k"), "9000000000000000").await.unwrap();
+    let wait = process.take("k", "20/s burst 5").await.retry_after().expect("a refusal");
     assert!(wait <= Duration::from_millis(50), "{wait:?}");
     tokio::time::sleep(wait).await;
-    assert!(world.take("k", "20/s burst 5").await.allowed);
+    assert!(process.take("k", "20/s burst 5").await.allowed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_loses_everything_starts_from_full_buckets() {
+async fn server_that_lost_its_data_starts_from_full_buckets() {
     let redis = need!(Redis::private().await);
     let setup = Setup::redis(&redis);
-    let world = setup.open().await;
-    assert!(world.take("k", "1/h").await.allowed);
-    assert!(!world.take("k", "1/h").await.allowed);
-    let mut raw = setup.keyspace().connect().await;
+    let process = setup.open().await;
+    assert!(process.take("k", "1/h").await.allowed);
+    assert!(!process.take("k", "1/h").await.allowed);
+    let mut raw = setup.namespace().connect().await;
     redis::cmd("FLUSHALL").exec_async(&mut raw).await.unwrap();
     redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut raw).await.unwrap();
-    let verdict = world.take("k", "1/h").await;
-    assert!(verdict.allowed && verdict.shared, "the script is loaded again: {verdict:?}");
-    assert!(!world.take("k", "1/h").await.allowed);
+    let decision = process.take("k", "1/h").await;
+    assert!(decision.allowed && decision.shared, "the script is loaded again: {decision:?}");
+    assert!(!process.take("k", "1/h").await.allowed);
 }
 
-/// Limits are local, strict and quick.
-async fn assert_local(world: &World) {
+/// Asserts that this process decides on its own, with the same rate and without long waits.
+async fn assert_local(process: &TestProcess) {
     let started = Instant::now();
     let (mut allowed, mut slowest, counted) =
-        (0, Duration::ZERO, world.metric("playhouse_limits_local_total"));
+        (0, Duration::ZERO, process.metric("playhouse_limits_local_total"));
     for _ in 0..50 {
-        let asked = Instant::now();
-        let verdict = world.take("k", "1/h burst 3").await;
-        slowest = slowest.max(asked.elapsed());
-        assert!(!verdict.shared);
-        allowed += u32::from(verdict.allowed);
+        let sent = Instant::now();
+        let decision = process.take("k", "1/h burst 3").await;
+        slowest = slowest.max(sent.elapsed());
+        assert!(!decision.shared);
+        allowed += u32::from(decision.allowed);
     }
-    assert_eq!(allowed, 3, "this process alone, from a full bucket");
-    assert!(slowest < BOUNDED, "{slowest:?}");
-    // All but one a second do not wait at all.
-    assert!(started.elapsed() < 2 * BOUNDED, "{:?}", started.elapsed());
-    assert_eq!(world.metric("playhouse_limits_local_total"), counted + 50);
-    assert_eq!(world.metric("playhouse_limits_away"), 1);
+    assert_eq!(allowed, 3, "this process starts from a full bucket");
+    assert!(slowest < MAX_WAIT, "{slowest:?}");
+    // Only one request per second waits.
+    assert!(started.elapsed() < 2 * MAX_WAIT, "{:?}", started.elapsed());
+    assert_eq!(process.metric("playhouse_limits_local_total"), counted + 50);
+    assert_eq!(process.metric("playhouse_limits_away"), 1);
 }
 
-async fn until_shared(world: &World) {
-    eventually("limits are shared again", PATIENCE, || async { world.take("probe", "1000/s").await.shared })
+async fn until_shared(process: &TestProcess) {
+    eventually("Redis decides again", PATIENCE, || async { process.take("probe", "1000/s").await.shared })
         .await;
-    assert_eq!(world.metric("playhouse_limits_away"), 0);
+    assert_eq!(process.metric("playhouse_limits_away"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_redis_each_process_limits_alone_until_it_is_back() {
+async fn process_decides_on_its_own_until_redis_is_back() {
     let mut redis = need!(Redis::private().await);
     let setup = Setup::redis(&redis);
-    let world = setup.open_at(Some(redis.url()), SHORT).await;
-    assert!(world.take("k", "1/h burst 3").await.shared);
+    let process = setup.open_at(Some(redis.url()), SHORT_TIMEOUT).await;
+    assert!(process.take("k", "1/h burst 3").await.shared);
     redis.kill().await.unwrap();
-    assert_local(&world).await;
+    assert_local(&process).await;
     redis.start_again().await.unwrap();
-    until_shared(&world).await;
-    // What was decided alone is not known to Redis, which has lost the rest.
-    assert_eq!(world.take("k", "1/h burst 3").await.states[0].remaining, 2);
+    until_shared(&process).await;
+    // Redis does not know the local decisions, and it has lost its own.
+    assert_eq!(process.take("k", "1/h burst 3").await.states[0].remaining, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_keeps_nobody_waiting() {
+async fn silent_network_does_not_delay_requests() {
     let redis = need!(Redis::shared().await);
     let setup = Setup::redis(redis);
-    let proxy = Proxy::to(redis.addr()).await;
-    let world = setup.open_at(Some(proxy.url(&redis.url())), SHORT).await;
-    assert!(world.take("k", "1/h burst 3").await.shared);
+    let proxy = FaultProxy::to(redis.addr()).await;
+    let process = setup.open_at(Some(proxy.url(&redis.url())), SHORT_TIMEOUT).await;
+    assert!(process.take("k", "1/h burst 3").await.shared);
     proxy.half_open().await;
-    assert_local(&world).await;
+    assert_local(&process).await;
     proxy.pass().await;
-    until_shared(&world).await;
-    assert_eq!(world.take("k", "1/h burst 3").await.states[0].remaining, 1, "Redis remembers the first");
+    until_shared(&process).await;
+    assert_eq!(process.take("k", "1/h burst 3").await.states[0].remaining, 1, "Redis still has the first");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_wait_together_for_a_server_that_hangs() {
+async fn concurrent_requests_wait_once_for_a_hanging_server() {
     let mut redis = need!(Redis::private().await);
-    let world = Setup::redis(&redis).open_at(Some(redis.url()), SHORT).await;
-    assert!(world.take("k", "1/h burst 3").await.shared);
+    let process = Setup::redis(&redis).open_at(Some(redis.url()), SHORT_TIMEOUT).await;
+    assert!(process.take("k", "1/h burst 3").await.shared);
     redis.pause().await.unwrap();
     let started = Instant::now();
-    let verdicts = futures::future::join_all((0..200).map(|_| world.take("k", "1/h burst 3"))).await;
-    assert!(started.elapsed() < BOUNDED, "{:?}", started.elapsed());
-    assert_eq!(verdicts.iter().filter(|verdict| verdict.allowed).count(), 3);
-    assert!(verdicts.iter().all(|verdict| !verdict.shared));
+    let decisions = futures::future::join_all((0..200).map(|_| process.take("k", "1/h burst 3"))).await;
+    assert!(started.elapsed() < MAX_WAIT, "{:?}", started.elapsed());
+    assert_eq!(decisions.iter().filter(|decision| decision.allowed).count(), 3);
+    assert!(decisions.iter().all(|decision| !decision.shared));
     redis.resume().unwrap();
-    until_shared(&world).await;
+    until_shared(&process).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_refuses_to_write_is_as_good_as_away() {
+async fn read_only_server_counts_as_unreachable() {
     let redis = need!(Redis::private().await);
     let setup = Setup::redis(&redis);
-    let world = setup.open_at(Some(redis.url()), SHORT).await;
-    let mut raw = setup.keyspace().connect().await;
+    let process = setup.open_at(Some(redis.url()), SHORT_TIMEOUT).await;
+    let mut raw = setup.namespace().connect().await;
     let mut replica_of = async |host: &str, port: &str| {
         redis::cmd("REPLICAOF").arg(host).arg(port).exec_async(&mut raw).await.unwrap();
     };
     replica_of("127.0.0.1", "1").await;
-    assert_local(&world).await;
+    assert_local(&process).await;
     replica_of("NO", "ONE").await;
-    until_shared(&world).await;
+    until_shared(&process).await;
 }

@@ -1,24 +1,25 @@
-//! Limits to test.
+//! Setup of limits for tests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use limits::{Check, Limits, Metrics, Rate, Verdict};
+use base::Clock;
+use limits::{Check, KeyKind, LimitDecision, Limits, Metrics, Rate};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use redis_store::{HashTags, RedisStore};
-use testkit::{DeclaredKeys, Keyspace, Redis};
+use testkit::{DeclaredKeysProxy, Redis, RedisNamespace};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longer than a healthy server ever takes, even on a busy machine.
+/// Longer than a healthy server takes, even on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where limits are, for any number of processes.
+/// The store of limits, shared by any number of processes.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    redis: Option<Keyspace>,
-    /// Instead of the server's own address.
+    redis: Option<RedisNamespace>,
+    /// Replaces the address of the server.
     url: Option<String>,
     hash_tags: HashTags,
 }
@@ -29,21 +30,21 @@ impl Setup {
     }
 
     pub(crate) fn redis(redis: &Redis) -> Self {
-        Self { redis: Some(redis.keyspace()), ..Self::memory() }
+        Self { redis: Some(redis.namespace()), ..Self::memory() }
     }
 
-    /// Keys with hash tags on a server in cluster mode, and scripts that reach only the keys that they declare.
-    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeys) -> Self {
+    /// Uses keys with hash tags on a server in cluster mode, through a proxy that records undeclared keys.
+    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeysProxy) -> Self {
         Self { url: Some(keys.url()), hash_tags: HashTags::On, ..Self::redis(redis) }
     }
 
-    pub(crate) async fn open(&self) -> World {
+    pub(crate) async fn open(&self) -> TestProcess {
         let url = self.redis.as_ref().map(|redis| self.url.as_deref().unwrap_or(redis.url()).to_owned());
         self.open_at(url, TIMEOUT).await
     }
 
-    /// Reaches the server in another way.
-    pub(crate) async fn open_at(&self, url: Option<String>, timeout: Duration) -> World {
+    /// Opens limits with another URL and timeout.
+    pub(crate) async fn open_at(&self, url: Option<String>, timeout: Duration) -> TestProcess {
         let redis_store = match url {
             None => RedisStore::Memory,
             Some(url) => {
@@ -54,23 +55,26 @@ impl Setup {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let prefix = self.redis.as_ref().map_or("", |redis| redis.prefix());
-        World { limits: Limits::new(&redis_store, prefix, timeout, metrics), registry: Arc::new(registry) }
+        TestProcess {
+            limits: Limits::new(&redis_store, prefix, timeout, metrics, Clock::system()),
+            registry: Arc::new(registry),
+        }
     }
 
-    pub(crate) fn keyspace(&self) -> &Keyspace {
+    pub(crate) fn namespace(&self) -> &RedisNamespace {
         self.redis.as_ref().expect("a Redis")
     }
 }
 
 /// The limits of one process.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub(crate) struct TestProcess {
     pub(crate) limits: Limits,
     registry: Arc<Registry>,
 }
 
-impl World {
-    pub(crate) async fn take(&self, key: &str, rate: &str) -> Verdict {
+impl TestProcess {
+    pub(crate) async fn take(&self, key: &str, rate: &str) -> LimitDecision {
         self.limits.take(&[check("one", key, rate)]).await
     }
 
@@ -82,56 +86,65 @@ impl World {
     }
 }
 
-/// What came of a rush on one bucket.
+/// The result of load on one bucket.
 #[derive(Debug)]
-pub(crate) struct Rush {
+pub(crate) struct LoadResult {
     pub(crate) allowed: u64,
-    /// More cannot be allowed in the time that it took.
-    pub(crate) most: u64,
-    /// Fewer cannot be, unless the bucket was full in between.
-    pub(crate) least: u64,
+    /// The most that the rate allows in the elapsed time.
+    pub(crate) max: u64,
+    /// The least that the rate allows, unless the bucket was full in between.
+    pub(crate) min: u64,
 }
 
-/// Asks from several tasks in each process until the time is over, and then until one is refused.
+/// Sends requests from several tasks in each process until the time is over, and then until one is refused.
 ///
-/// With that, what was allowed is known for certain, however late the tasks run: the burst, and what was refilled between
-/// the first and the last decision.
-pub(crate) async fn rush(worlds: &[&World], key: &str, rate: &str, time: Duration) -> Rush {
+/// So the number of allowed requests is exact, however late the tasks run: the burst, plus the refill between the first and the last
+/// decision.
+pub(crate) async fn run_load(
+    processes: &[&TestProcess],
+    key: &str,
+    rate: &str,
+    time: Duration,
+) -> LoadResult {
     const TASKS: usize = 8;
     let rate: Rate = rate.parse().unwrap();
     let one = u64::try_from(rate.window().as_micros()).unwrap() / rate.quota();
     let refilled = |time: Duration| u64::try_from(time.as_micros()).unwrap() / one;
-    let ask = async |limits: &Limits| {
-        let verdict = limits.take(&[Check { policy: "one", key, rate }]).await;
-        assert!(verdict.shared);
-        verdict.allowed
+    let take = async |limits: &Limits| {
+        let decision = limits.take(&[Check { policy: "one", kind: KeyKind::Address, key, rate }]).await;
+        assert!(decision.shared);
+        decision.allowed
     };
     let before = Instant::now();
-    let mut allowed = u64::from(ask(&worlds[0].limits).await);
+    let mut allowed = u64::from(take(&processes[0].limits).await);
     let after = Instant::now();
-    let asking =
-        worlds.iter().flat_map(|world| std::iter::repeat_n(world.limits.clone(), TASKS)).map(|limits| {
+    let tasks = processes.iter().flat_map(|process| std::iter::repeat_n(process.limits.clone(), TASKS)).map(
+        |limits| {
             let key = key.to_owned();
             tokio::spawn(async move {
                 let mut allowed = 0;
                 while before.elapsed() < time {
-                    let verdict = limits.take(&[Check { policy: "one", key: &key, rate }]).await;
-                    allowed += u64::from(verdict.allowed && verdict.shared);
-                    // In process, nothing else gives way.
+                    let decision = limits
+                        .take(&[Check { policy: "one", kind: KeyKind::Address, key: &key, rate }])
+                        .await;
+                    allowed += u64::from(decision.allowed && decision.shared);
+                    // In process, nothing else yields.
                     tokio::task::yield_now().await;
                 }
                 allowed
             })
-        });
-    allowed += futures::future::try_join_all(asking).await.unwrap().iter().sum::<u64>();
+        },
+    );
+    allowed += futures::future::try_join_all(tasks).await.unwrap().iter().sum::<u64>();
     let mut last = after.elapsed();
-    while ask(&worlds[0].limits).await {
+    while take(&processes[0].limits).await {
         allowed += 1;
         last = after.elapsed();
     }
-    Rush { allowed, most: rate.quota() + refilled(before.elapsed()), least: rate.quota() + refilled(last) }
+    LoadResult { allowed, max: rate.quota() + refilled(before.elapsed()), min: rate.quota() + refilled(last) }
 }
 
 pub(crate) fn check<'a>(policy: &'static str, key: &'a str, rate: &str) -> Check<'a> {
-    Check { policy, key, rate: rate.parse::<Rate>().unwrap() }
+    let kind = if policy == "player" { KeyKind::User } else { KeyKind::Address };
+    Check { policy, kind, key, rate: rate.parse::<Rate>().unwrap() }
 }

@@ -1,10 +1,10 @@
-//! What holds in process and through Redis alike.
+//! Behaviour that is the same in process and through Redis.
 
 use testkit::Redis;
 
 use super::*;
 
-/// Two processes at one Redis, or one process in both places.
+/// Two processes on one Redis, or one process in both roles.
 struct Pair {
     publisher: Live,
     subscriber: Live,
@@ -17,9 +17,9 @@ impl Pair {
         Self { publisher: live.clone(), subscriber: live, running: None }
     }
 
-    async fn through_redis(keys: &testkit::Keyspace) -> Self {
+    async fn through_redis(keys: &testkit::RedisNamespace) -> Self {
         let (publisher, subscriber) =
-            (at(keys.url(), keys.prefix()).await, at(keys.url(), keys.prefix()).await);
+            (open(keys.url(), keys.prefix()).await, open(keys.url(), keys.prefix()).await);
         let running = Some(run(&subscriber));
         Self { publisher, subscriber, running }
     }
@@ -31,7 +31,7 @@ impl Pair {
     }
 }
 
-/// Makes a test for each form.
+/// Runs each test in process and through Redis.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod in_process {
@@ -48,71 +48,71 @@ macro_rules! on_both {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $name() {
                     let server = testkit::need!(super::Redis::shared().await);
-                    super::$name(super::Pair::through_redis(&server.keyspace()).await).await;
+                    super::$name(super::Pair::through_redis(&server.namespace()).await).await;
                 }
             )*
         }
     };
 }
 
-on_both!(
-    topics_of_one_key_do_not_mix,
-    topics_of_keys_that_look_equal_do_not_mix,
-    a_message_of_a_topic_that_was_not_named_is_a_gap,
-);
+on_both!(topics_of_one_key_do_not_mix, topics_of_similar_keys_do_not_mix, message_of_another_topic_is_a_gap,);
 
 async fn topics_of_one_key_do_not_mix(pair: Pair) {
     let ann = player(1);
-    let mut subscription = follow(&pair.subscriber, ann).await;
+    let mut subscription = subscribe(&pair.subscriber, ann).await;
     drain(&mut subscription).await;
     let live = &pair.publisher;
     assert_eq!(live.publish::<Silver>(ann, 1).await.unwrap(), 1);
     assert_eq!(live.publish::<Gold>(ann, 1).await.unwrap(), 1);
     assert_eq!(live.publish::<Moved>(ann, ()).await.unwrap(), 1);
     assert_eq!(live.publish::<Level>(ann, 1).await.unwrap(), 1);
-    let expected = [Everything::Silver(1), Everything::Gold(1), Everything::Moved, Everything::Level(1)];
+    let expected =
+        [PlayerMessage::Silver(1), PlayerMessage::Gold(1), PlayerMessage::Moved, PlayerMessage::Level(1)];
     for expected in expected {
-        assert_eq!(next(&mut subscription).await, Received::Message(expected));
+        assert_eq!(next(&mut subscription).await, SubscriptionEvent::Message(expected));
     }
     pair.stop().await;
 }
 
-async fn topics_of_keys_that_look_equal_do_not_mix(pair: Pair) {
+async fn topics_of_similar_keys_do_not_mix(pair: Pair) {
     let (ann, guild) = (player(1), Guild(uuid(1)));
-    let mut of_player = follow(&pair.subscriber, ann).await;
-    let mut of_guild = pair.subscriber.subscribe::<OfGuild>(guild).await;
-    drain(&mut of_player).await;
-    drain(&mut of_guild).await;
+    let mut player_subscription = subscribe(&pair.subscriber, ann).await;
+    let mut guild_subscription = pair.subscriber.subscribe::<GuildMessage>(guild).await;
+    drain(&mut player_subscription).await;
+    drain(&mut guild_subscription).await;
     let live = &pair.publisher;
     assert_eq!(live.publish::<Gold>(ann, 1).await.unwrap(), 1);
     assert_eq!(live.publish::<GuildGold>(guild, 2).await.unwrap(), 1);
     assert_eq!(live.publish::<Gold>(ann, 3).await.unwrap(), 1);
     for expected in [1, 3] {
-        assert_eq!(next(&mut of_player).await, Received::Message(Everything::Gold(expected)));
+        assert_eq!(
+            next(&mut player_subscription).await,
+            SubscriptionEvent::Message(PlayerMessage::Gold(expected))
+        );
     }
-    assert_eq!(next(&mut of_guild).await, Received::Message(OfGuild(2)));
-    of_player.set_position(4);
+    assert_eq!(next(&mut guild_subscription).await, SubscriptionEvent::Message(GuildMessage(2)));
+    player_subscription.set_position(4);
     assert_eq!(pair.subscriber.positions(), [(ann, 4)]);
     assert_eq!(pair.subscriber.positions(), [(guild, 0)]);
-    // The end of one subscription is not the end of the other.
-    drop(of_player);
+    // Dropping one subscription does not end the other.
+    drop(player_subscription);
     testkit::eventually("the player has no subscriber", PATIENCE, async || {
         live.publish::<Gold>(ann, 5).await.unwrap() == 0
     })
     .await;
     assert_eq!(live.publish::<GuildGold>(guild, 6).await.unwrap(), 1);
-    assert_eq!(next(&mut of_guild).await, Received::Message(OfGuild(6)));
+    assert_eq!(next(&mut guild_subscription).await, SubscriptionEvent::Message(GuildMessage(6)));
     pair.stop().await;
 }
 
-async fn a_message_of_a_topic_that_was_not_named_is_a_gap(pair: Pair) {
+async fn message_of_another_topic_is_a_gap(pair: Pair) {
     let ann = player(1);
     let mut subscription = pair.subscriber.subscribe::<OnlyGold>(ann).await;
     drain(&mut subscription).await;
     let live = &pair.publisher;
     assert_eq!(live.publish::<Silver>(ann, 1).await.unwrap(), 1);
     assert_eq!(live.publish::<Gold>(ann, 2).await.unwrap(), 1);
-    assert_eq!(next(&mut subscription).await, Received::Gap);
-    assert_eq!(next(&mut subscription).await, Received::Message(OnlyGold(2)));
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Gap);
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Message(OnlyGold(2)));
     pair.stop().await;
 }

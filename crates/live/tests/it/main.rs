@@ -1,6 +1,6 @@
 //! Live messages in process and through a real Redis.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod both;
 mod in_process;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::id::Uuid;
-use live::{Key, Live, Message, Player, Received, Subscription, Topic, Topics};
+use live::{Key, Live, Message, Player, Subscription, SubscriptionEvent, Topic, Topics};
 use redis_store::RedisStore;
 use runtime::Drain;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much a player has.
+/// A player's amount of gold.
 enum Gold {}
 
 impl Topic for Gold {
@@ -25,7 +25,7 @@ impl Topic for Gold {
     const NAME: &'static str = "gold";
 }
 
-/// Equal to [`Gold`] but for its name.
+/// Like [`Gold`], with another name.
 enum Silver {}
 
 impl Topic for Silver {
@@ -34,7 +34,7 @@ impl Topic for Silver {
     const NAME: &'static str = "silver";
 }
 
-/// Equal to [`Gold`] but for its key.
+/// Like [`Gold`], with another key.
 enum GuildGold {}
 
 impl Topic for GuildGold {
@@ -43,7 +43,7 @@ impl Topic for GuildGold {
     const NAME: &'static str = "gold";
 }
 
-/// Something that happened and has no content.
+/// A message without content.
 enum Moved {}
 
 impl Topic for Moved {
@@ -83,16 +83,16 @@ impl std::str::FromStr for Guild {
     }
 }
 
-/// Everything about a player.
+/// All topics of a player.
 #[derive(Clone, Debug, PartialEq)]
-enum Everything {
+enum PlayerMessage {
     Gold(i64),
     Silver(i64),
     Level(i64),
     Moved,
 }
 
-impl Topics for Everything {
+impl Topics for PlayerMessage {
     type Key = Player;
 
     fn read(message: &Message<Player>) -> Option<Self> {
@@ -115,9 +115,9 @@ impl Topics for OnlyGold {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct OfGuild(i64);
+struct GuildMessage(i64);
 
-impl Topics for OfGuild {
+impl Topics for GuildMessage {
     type Key = Guild;
 
     fn read(message: &Message<Guild>) -> Option<Self> {
@@ -125,36 +125,36 @@ impl Topics for OfGuild {
     }
 }
 
-/// Subscribes to everything about a player.
-async fn follow(live: &Live, player: Player) -> Subscription<Everything> {
+/// Subscribes to all topics of a player.
+async fn subscribe(live: &Live, player: Player) -> Subscription<PlayerMessage> {
     live.subscribe(player).await
 }
 
-async fn next<S: Topics>(subscription: &mut Subscription<S>) -> Received<S> {
-    tokio::time::timeout(PATIENCE, subscription.next()).await.expect("something is received")
+async fn next<S: Topics>(subscription: &mut Subscription<S>) -> SubscriptionEvent<S> {
+    tokio::time::timeout(PATIENCE, subscription.next()).await.expect("an event")
 }
 
-/// The next message; gaps before it do not count.
+/// Returns the next message. Skips gaps.
 async fn message<S: Topics>(subscription: &mut Subscription<S>) -> S {
     loop {
-        if let Received::Message(message) = next(subscription).await {
+        if let SubscriptionEvent::Message(message) = next(subscription).await {
             return message;
         }
     }
 }
 
-/// Receives everything there is.
+/// Receives all pending events.
 async fn drain<S: Topics>(subscription: &mut Subscription<S>) {
     while tokio::time::timeout(Duration::from_millis(50), subscription.next()).await.is_ok() {}
 }
 
-/// One process at a Redis.
-async fn at(url: &str, prefix: &str) -> Live {
+/// Opens the live messages of a process on a Redis server.
+async fn open(url: &str, prefix: &str) -> Live {
     let redis = redis_store::Redis::open(url, Duration::from_secs(2)).await.unwrap();
     Live::new(&RedisStore::Redis(redis), prefix)
 }
 
-/// A loop until it is stopped.
+/// A running loop.
 struct Running {
     drain: Drain,
     task: tokio::task::JoinHandle<()>,
@@ -194,6 +194,6 @@ fn player(number: u128) -> Player {
 fn handles_can_be_shared_between_tasks() {
     fn is_shared<T: Send + Sync + 'static>() {}
     is_shared::<Live>();
-    is_shared::<Subscription<Everything>>();
-    is_shared::<Arc<Received<Everything>>>();
+    is_shared::<Subscription<PlayerMessage>>();
+    is_shared::<Arc<SubscriptionEvent<PlayerMessage>>>();
 }

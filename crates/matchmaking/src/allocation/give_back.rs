@@ -1,4 +1,4 @@
-//! Tells allocators of matches that were abandoned.
+//! Sends allocators the matches that were abandoned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use db::Db;
 use futures::future::join_all;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
-use work_queue::{Handler, Item, Keeper, Outcome, Report, Worker};
+use work_queue::{Handler, Item, ItemOutcome, Report, RetentionCleaner, Worker};
 
-use super::{AbandonedMatch, Allocations, Reason};
+use super::{AbandonReason, AbandonedMatch, Allocations};
 use crate::engine::Assigner;
 
-/// Works off the queue of give-back calls. Any number run at once.
+/// Works through the queue of give-back calls. Any number may run at once.
 #[derive(Debug)]
-pub struct GiveBack {
-    worker: Worker<Calls>,
-    keeper: Keeper,
+pub struct GiveBackWorker {
+    worker: Worker<GiveBackHandler>,
+    cleaner: RetentionCleaner,
 }
 
-struct Calls {
-    /// By the names of their allocators.
+struct GiveBackHandler {
+    /// By allocator name.
     assigners: BTreeMap<String, Arc<dyn Assigner>>,
     db: Db,
-    /// How long after the request a match that was not answered for is given back.
+    /// How long after the request an unanswered match is given back.
     after: Duration,
 }
 
-impl std::fmt::Debug for Calls {
+impl std::fmt::Debug for GiveBackHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Calls").field("assigners", &self.assigners.keys()).finish_non_exhaustive()
+        f.debug_struct("GiveBackHandler").field("assigners", &self.assigners.keys()).finish_non_exhaustive()
     }
 }
 
-impl GiveBack {
-    /// With all assigners that are configured, those without an allocator included.
+impl GiveBackWorker {
+    /// Creates the worker with all configured assigners, including those without an allocator.
     pub fn new(
         id: ProcessId,
         allocations: &Allocations,
@@ -51,8 +51,8 @@ impl GiveBack {
         };
         let assigners = assigners.into_iter().filter_map(named).collect();
         let (queue, db) = (allocations.queue().clone(), allocations.0.db.clone());
-        let worker = Worker::new(queue.clone(), Calls { assigners, db, after }, id);
-        Self { worker, keeper: Keeper::new(queue) }
+        let worker = Worker::new(queue.clone(), GiveBackHandler { assigners, db, after }, id);
+        Self { worker, cleaner: RetentionCleaner::new(queue) }
     }
 
     /// Makes the calls that are due, once.
@@ -60,64 +60,65 @@ impl GiveBack {
         self.worker.tick().await
     }
 
-    /// Makes calls until told to stop.
+    /// Makes calls until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         self.worker.run(drain).await
     }
 
-    /// Removes calls that have been made for long enough, until told to stop.
-    pub async fn keep(&self, drain: Drain) -> Result<(), LoopError> {
-        self.keeper.run(drain).await
+    /// Removes finished calls after their retention time, until `drain` is requested.
+    pub async fn clean(&self, drain: Drain) -> Result<(), LoopError> {
+        self.cleaner.run(drain).await
     }
 }
 
-impl Handler for Calls {
-    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
-        // Requests were noted by this clock.
+impl Handler for GiveBackHandler {
+    async fn handle(&self, items: &[Item]) -> Vec<ItemOutcome> {
+        // `asked_at` was written by this clock.
         match self.db.now().await {
             Ok(now) => join_all(items.iter().map(|item| self.call(item, now))).await,
-            Err(error) => vec![Outcome::NotTried(chain(&error)); items.len()],
+            Err(error) => vec![ItemOutcome::NotAttempted(chain(&error)); items.len()],
         }
     }
 }
 
-impl Calls {
-    async fn call(&self, item: &Item, now: Timestamp) -> Outcome {
+impl GiveBackHandler {
+    async fn call(&self, item: &Item, now: Timestamp) -> ItemOutcome {
         let abandoned: AbandonedMatch = match serde_json::from_slice(&item.payload) {
             Ok(abandoned) => abandoned,
-            Err(error) => return Outcome::Failed(chain(&error)),
+            Err(error) => return ItemOutcome::Failed(chain(&error)),
         };
         let assigner = self.assigners.get(&abandoned.assigner);
         let Some(allocator) = assigner.and_then(|assigner| assigner.allocator()) else {
-            return Outcome::Failed(format!(
-                "there is no [matchmaking.assigners.{}] any more",
+            return ItemOutcome::Failed(format!(
+                "[matchmaking.assigners.{}] is no longer configured",
                 abandoned.assigner
             ));
         };
         let wait = self.wait(&abandoned, now);
         if !wait.is_zero() {
-            let cause = "the allocator may still be at work on the request".to_owned();
-            return Outcome::Later { after: wait, cause };
+            let cause = "the allocator may still be processing the request".to_owned();
+            return ItemOutcome::Postponed { after: wait, cause };
         }
         match allocator.give_back(&abandoned).await {
-            Ok(()) => Outcome::Done,
+            Ok(()) => ItemOutcome::Done,
             Err(error) => {
                 let cause = chain(error.as_ref());
                 tracing::warn!(
                     match_id = abandoned.match_id,
                     assigner = abandoned.assigner,
                     cause,
-                    "not given back yet"
+                    "Cannot give back a server; retrying"
                 );
-                Outcome::Again(cause)
+                ItemOutcome::Retry(cause)
             }
         }
     }
 
-    /// Returns how long the call has to wait: a call that overtakes the request that it is about gives nothing back.
+    /// Returns how long to wait before the call. A call that arrives before the allocation request would give nothing
+    /// back.
     fn wait(&self, abandoned: &AbandonedMatch, now: Timestamp) -> Duration {
         let due = Timestamp::from_millis(abandoned.asked_at).after(self.after);
-        let may_be_under_way = abandoned.reason == Reason::Unanswered && due > now;
+        let may_be_under_way = abandoned.reason == AbandonReason::Unanswered && due > now;
         if may_be_under_way { due.distance(now) } else { Duration::ZERO }
     }
 }

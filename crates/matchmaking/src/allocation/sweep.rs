@@ -1,4 +1,4 @@
-//! Gives back what engines left behind: those that died between the request and the write, or could not write.
+//! Gives back the servers of dead engines, and of engines that could not write their matches.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 
-use super::{Allocations, Reason, store};
+use super::{AbandonReason, Allocations, store};
 use crate::model::MatchId;
 use crate::store::Store;
 
-/// The longest time between two looks.
-const INTERVAL: Duration = Duration::from_secs(10);
-/// The shortest.
-const BREATH: Duration = Duration::from_millis(50);
+/// The longest time between two sweeps.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+/// The shortest time between two sweeps.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Gives back allocations that nobody settled. Any number run at once. Cheap to clone; clones share state.
+/// Gives back allocations that no engine settled. Any number may run at once. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Sweeper {
     allocations: Allocations,
     store: Store,
-    /// How old an allocation must be.
+    /// The minimum age of an allocation.
     after: Duration,
 }
 
@@ -29,10 +29,10 @@ impl Sweeper {
         Self { allocations, store, after }
     }
 
-    /// Gives back allocations that are overdue, once. Returns how many.
+    /// Gives back overdue allocations, once. Returns how many.
     ///
-    /// The order keeps a match from being both made and abandoned. After the mark nobody makes the match. If it was made before, it is
-    /// either still unrecorded, and left to the recovery, or recorded, and then its row is gone.
+    /// The order prevents a match from being both made and abandoned. After the mark no engine can assign the match. A
+    /// match that was assigned before is either unrecorded, and left to the recovery, or recorded, and its row is gone.
     pub async fn tick(&self) -> Result<usize, LoopError> {
         let (open, overdue) = store::overdue(&self.allocations.0.db, self.after).await?;
         self.allocations.0.metrics.allocations_open.set(open);
@@ -41,20 +41,20 @@ impl Sweeper {
         }
         self.store.mark_abandoned(&overdue).await?;
         let unrecorded: HashSet<MatchId> = self.store.unrecorded_matches().await?;
-        let abandoned: Vec<(MatchId, Reason)> = overdue
+        let abandoned: Vec<(MatchId, AbandonReason)> = overdue
             .into_iter()
             .filter(|id| !unrecorded.contains(id))
-            .map(|id| (id, Reason::Unsettled))
+            .map(|id| (id, AbandonReason::Unsettled))
             .collect();
         Ok(self.allocations.settle(&[], &abandoned).await?)
     }
 
-    /// Looks until told to stop.
+    /// Sweeps until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        let pause = (self.after / 4).clamp(BREATH, INTERVAL);
+        let pause = (self.after / 4).clamp(MIN_INTERVAL, MAX_INTERVAL);
         loop {
             let given_back = self.tick().await?;
-            let pause = if given_back >= store::AT_ONCE { BREATH } else { pause };
+            let pause = if given_back >= store::BATCH { MIN_INTERVAL } else { pause };
             if !drain.sleep(pause).await {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Assigners.
+//! Settings of assigners.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct AssignerConfig {
     pub(super) url: Option<Url>,
     pub(super) abandon_url: Option<Url>,
     pub(super) secrets: Option<Secrets>,
-    /// Of one request.
+    /// The timeout of one request.
     pub(super) timeout: Option<Duration>,
 }
 
@@ -32,7 +32,7 @@ impl Choice for AssignerKind {
 }
 
 impl AssignerConfig {
-    /// Makes the assigner. `limit` is for all attempts of a request.
+    /// Builds the assigner. `limit` covers all attempts of a request.
     pub(super) fn build(
         &self,
         name: &str,
@@ -79,7 +79,7 @@ impl Section for AssignerConfig {
                 "a static assigner needs at least one address".to_owned()
             }),
             AssignerKind::Webhook => reader.check(&["url"], config.url.is_some(), || {
-                "a webhook assigner needs the url of the service to ask".to_owned()
+                "a webhook assigner needs the url of the service to call".to_owned()
             }),
         }
         config
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// A section that has nothing but assigners.
+    /// A section with assigners only.
     #[derive(Debug)]
     struct Assigners(BTreeMap<String, AssignerConfig>);
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_cannot_be_read_is_refused_and_not_shown() {
+    fn unreadable_secret_is_refused_and_not_shown() {
         assert!(assigner("").unwrap().secrets.is_none());
         for good in ["any text", "whsec_dGhpcyBpcyBub3QgcmVhbGx5IGEgc2VjcmV0"] {
             assert!(assigner(&format!("secret = {good:?}")).unwrap().secrets.is_some(), "{good}");

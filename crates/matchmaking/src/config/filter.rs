@@ -1,8 +1,8 @@
-//! Filters of pools, as they are written.
+//! The text form of pool filters.
 
 use std::time::Duration;
 
-use ::config::{Rejected, Setting, Value};
+use ::config::{InvalidValue, Setting, Value};
 
 use crate::model::{Bounds, Filter};
 
@@ -12,9 +12,9 @@ impl Setting for Filter {
             .to_owned()
     }
 
-    fn parse(value: &Value) -> Result<Self, Rejected> {
+    fn parse(value: &Value) -> Result<Self, InvalidValue> {
         let text = String::parse(value)?;
-        parse_filter(text.trim()).ok_or_else(Rejected::default)
+        parse_filter(text.trim()).ok_or_else(InvalidValue::default)
     }
 
     fn show(&self) -> String {
@@ -39,7 +39,7 @@ fn parse_filter(text: &str) -> Option<Filter> {
             None => {
                 let (field, value) = text.split_once('=')?;
                 let (field, value) = (field.trim(), value.trim());
-                // `==` is something else.
+                // `==` is not an operator.
                 let filter = (!value.starts_with('='))
                     .then(|| Filter::Text { field: field.to_owned(), value: value.to_owned() });
                 (field, filter?)
@@ -67,7 +67,7 @@ impl Range {
         let (min, max) = text.get(1..text.len() - 1)?.split_once(',')?;
         let number = |text: &str| text.trim().parse::<f64>().ok();
         let (min, max) = (number(min)?, number(max)?);
-        // Not a number is not less than anything.
+        // False for NaN.
         (min <= max).then_some(Self { min, max, bounds })
     }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_are_read_as_they_are_shown() {
+    fn filters_parse_from_their_display_form() {
         for text in [
             "mmr in [1000, 2000)",
             "mmr in (-5, 0.5]",

@@ -1,4 +1,4 @@
-//! Profiles and their pools.
+//! Settings of profiles and their pools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ impl Choice for FunctionKind {
 }
 
 impl ProfileConfig {
-    /// Returns the pools. Without any, everybody is in one.
+    /// Returns the pools. Without any, one pool admits all tickets.
     pub(super) fn pools(&self) -> Vec<Arc<Pool>> {
         if self.pools.is_empty() {
-            return vec![Arc::new(Pool { name: "everybody".to_owned(), filters: Vec::new() })];
+            return vec![Arc::new(Pool { name: "all".to_owned(), filters: Vec::new() })];
         }
         let pool =
             |(name, pool): (&String, &PoolConfig)| Pool { name: name.clone(), filters: pool.filters.clone() };

@@ -1,4 +1,4 @@
-//! Queues that players join.
+//! Settings of the queues that players join.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ impl Section for Queue {
     fn read(reader: &mut Reader<'_>) -> Self {
         let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
         let queue = Self {
-            beside_others: reader.get("beside_others"),
+            allow_other_queues: reader.get("allow_other_queues"),
             numbers: reader.get("numbers"),
             strings: reader.get("strings"),
             tags: reader.get("tags"),
@@ -18,7 +18,7 @@ impl Section for Queue {
             ticket_ttl: reader.optional("ticket_ttl"),
         };
         reader.check(&["strings"], queue.strings.iter().all(|name| name != QUEUE_FIELD), || {
-            format!("{QUEUE_FIELD:?} is the name of the queue itself: players cannot set it")
+            format!("{QUEUE_FIELD:?} holds the name of the queue: players cannot set it")
         });
         for (name, length) in [("cancel_when_gone", queue.cancel_when_gone), ("ticket_ttl", queue.ticket_ttl)]
         {
@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// A section that has nothing but queues.
+    /// A section with queues only.
     #[derive(Debug)]
     struct Queues(BTreeMap<String, Queue>);
 
@@ -50,20 +50,20 @@ mod tests {
     }
 
     fn queues(text: &str) -> Result<BTreeMap<String, Queue>, String> {
-        let reference = "[queues.NAME]\nbeside_others = false\nnumbers = []\nstrings = []\ntags = []\n\
+        let reference = "[queues.NAME]\nallow_other_queues = false\nnumbers = []\nstrings = []\ntags = []\n\
                          # cancel_when_gone = \"30s\"\n# ticket_ttl = \"10m\"\n";
         let loaded = load(Layers::new(reference).with_file_text(Path::new("play.toml"), text));
         loaded.map(|Loaded { config: Queues(queues), .. }| queues).map_err(|problems| problems.to_string())
     }
 
     #[test]
-    fn queues_are_read_with_what_players_may_set() {
-        let text = "[queues.duel]\n[queues.ranked]\nbeside_others = true\nnumbers = [\"mmr\"]\n\
+    fn queues_are_read_with_the_fields_that_players_may_set() {
+        let text = "[queues.duel]\n[queues.ranked]\nallow_other_queues = true\nnumbers = [\"mmr\"]\n\
                     strings = [\"region\"]\ntags = [\"beta\"]\ncancel_when_gone = \"20s\"\nticket_ttl = \"5m\"\n";
         let queues = queues(text).unwrap();
         assert_eq!(queues["duel"], Queue::default());
         let ranked = Queue {
-            beside_others: true,
+            allow_other_queues: true,
             numbers: vec!["mmr".to_owned()],
             strings: vec!["region".to_owned()],
             tags: vec!["beta".to_owned()],
@@ -74,9 +74,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_queue_cannot_be_is_refused() {
+    fn invalid_queue_is_refused() {
         for (bad, why) in [
-            ("strings = [\"queue\"]", "the name of the queue itself"),
+            ("strings = [\"queue\"]", "holds the name of the queue"),
             ("cancel_when_gone = \"10ms\"", "from 1s to 1d"),
             ("ticket_ttl = \"2d\"", "from 1s to 1d"),
         ] {

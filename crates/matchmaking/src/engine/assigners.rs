@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 
-use super::plugins::{Answer, Assigner};
+use super::plugins::{Assigner, PluginFuture};
 use crate::model::{Assignment, Match, MatchId};
 
 /// Sends each match to the next address of a list. `{match_id}` in an address stands for the id of the match.
@@ -21,20 +21,20 @@ impl StaticList {
         Self { addresses, next: AtomicUsize::new(0) }
     }
 
-    fn assignment(&self, made: &Match) -> Option<(MatchId, Assignment)> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed).checked_rem(self.addresses.len())?;
-        let address = self.addresses.get(turn)?;
+    fn assignment(&self, match_: &Match) -> Option<(MatchId, Assignment)> {
+        let position = self.next.fetch_add(1, Ordering::Relaxed).checked_rem(self.addresses.len())?;
+        let address = self.addresses.get(position)?;
         let connection = match address.contains(Self::MATCH_ID) {
-            true => address.replace(Self::MATCH_ID, &made.id.to_string()),
+            true => address.replace(Self::MATCH_ID, &match_.id.to_string()),
             false => address.clone(),
         };
-        Some((made.id, Assignment::to(connection)))
+        Some((match_.id, Assignment::new(connection)))
     }
 }
 
 impl Assigner for StaticList {
-    fn assign<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<(MatchId, Assignment)>> {
-        let assigned = matches.iter().filter_map(|made| self.assignment(made)).collect();
+    fn assign<'a>(&'a self, matches: &'a [Match]) -> PluginFuture<'a, Vec<(MatchId, Assignment)>> {
+        let assigned = matches.iter().filter_map(|match_| self.assignment(match_)).collect();
         std::future::ready(Ok(assigned)).boxed()
     }
 }
@@ -45,14 +45,14 @@ mod tests {
     use crate::model::Proposal;
 
     #[tokio::test]
-    async fn matches_go_to_the_addresses_in_turn() {
-        let made = || Match {
+    async fn matches_rotate_through_the_addresses() {
+        let new_match = || Match {
             id: MatchId::generate(),
             profile: "p".into(),
             function: "f".into(),
             proposal: Proposal::new(Vec::new()),
         };
-        let matches = [made(), made(), made()];
+        let matches = [new_match(), new_match(), new_match()];
         let list = StaticList::new(vec!["a:1".to_owned(), "{match_id}.b:2".to_owned()]);
         let assigned = list.assign(&matches).await.unwrap();
         let connections: Vec<&str> = assigned.iter().map(|(_, to)| to.connection.as_str()).collect();

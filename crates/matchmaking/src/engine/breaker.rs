@@ -1,7 +1,7 @@
-//! Spares an assigner that fails: it is left alone for a while, then asked for one match at a time.
+//! A circuit breaker for assigners: a failing assigner is not called for a while, then called for one match at a time.
 //!
-//! Every match that a failing allocator was asked for has to be given back, and its tickets are held while it is asked. Without this an
-//! hour of failures would make as many calls as there are ticks, and as many abandoned matches as ticks times matches.
+//! Every match requested from a failing allocator must be given back, and its tickets are held during the call. Without
+//! the breaker an hour of failures would cost one call per tick, and one abandoned match per tick and match.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,43 +9,43 @@ use std::time::Duration;
 use base::Backoff;
 use tokio::time::Instant;
 
-/// How long an assigner is left alone after failures.
-pub(super) const REST: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
+/// How long an assigner is not called after failures.
+pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
-/// How often one question is asked while the assigner is believed to be well, the first time included. Few, because its tickets are held
-/// meanwhile.
-const ATTEMPTS: u32 = 3;
+/// How many attempts one call gets while the assigner is healthy, including the first. Few, because the tickets are
+/// held meanwhile.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// What an engine knows of one assigner.
+/// The circuit breaker of one assigner.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     state: Mutex<State>,
-    /// The profiles that use it.
+    /// The profiles that use the assigner.
     pub(super) profiles: Vec<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// When it may be asked again.
+    /// When the assigner may be called again.
     until: Option<Instant>,
-    /// Whether a question is being repeated. One at a time is.
-    is_repeating: bool,
-    /// Whether the store of tickets was given a failure.
+    /// Whether a call is being retried. Only one is at a time.
+    is_retrying: bool,
+    /// Whether the failure is recorded in the store of tickets.
     is_reported: bool,
 }
 
-/// One question. Unless it is answered it has failed, also if it is dropped.
+/// One call. It counts as failed unless it succeeds, also if it is dropped.
 #[derive(Debug)]
-pub(super) struct Trial<'a> {
+pub(super) struct GuardedCall<'a> {
     breaker: &'a Breaker,
-    /// How many failures it knows of: questions that fail together count once.
+    /// The failures known when the call started. Calls that fail together count once.
     failures: u32,
     attempts: u32,
-    /// Whether the assigner was believed to be well when it began.
-    may_repeat: bool,
-    is_repeating: bool,
+    /// Whether the assigner was healthy when the call started.
+    may_retry: bool,
+    is_retrying: bool,
     has_succeeded: bool,
 }
 
@@ -54,41 +54,41 @@ impl Breaker {
         Self { profiles, ..Self::default() }
     }
 
-    /// Returns how many matches may be asked for now.
-    pub(super) fn limit(&self) -> usize {
+    /// Returns how many matches may be requested now.
+    pub(super) fn allowed_matches(&self) -> usize {
         let mut state = self.state();
         match state.until {
             None => usize::MAX,
             Some(until) if Instant::now() < until => 0,
-            // Others wait until this trial has ended, or is overdue.
+            // Other calls wait until this one ends, or is overdue.
             Some(_) => {
-                state.until = Some(Instant::now() + REST.max);
+                state.until = Some(Instant::now() + BACKOFF.max);
                 1
             }
         }
     }
 
-    pub(super) fn begin(&self) -> Trial<'_> {
+    pub(super) fn start_call(&self) -> GuardedCall<'_> {
         let failures = self.state().failures;
-        Trial {
+        GuardedCall {
             breaker: self,
             failures,
             attempts: 1,
-            may_repeat: failures == 0,
-            is_repeating: false,
+            may_retry: failures == 0,
+            is_retrying: false,
             has_succeeded: false,
         }
     }
 
-    /// Failures in a row, and how long the assigner is left alone from now on.
-    pub(super) fn failing(&self) -> (u32, Duration) {
+    /// Returns the consecutive failures, and how long the assigner is not called from now on.
+    pub(super) fn failures(&self) -> (u32, Duration) {
         let state = self.state();
-        let rest = state.until.map(|until| until.saturating_duration_since(Instant::now()));
-        (state.failures, rest.unwrap_or_default())
+        let pause = state.until.map(|until| until.saturating_duration_since(Instant::now()));
+        (state.failures, pause.unwrap_or_default())
     }
 
-    /// Notes whether the store of tickets was given a failure. Returns what was noted before.
-    pub(super) fn report(&self, is_reported: bool) -> bool {
+    /// Sets whether the failure is recorded in the store of tickets. Returns the previous value.
+    pub(super) fn set_reported(&self, is_reported: bool) -> bool {
         std::mem::replace(&mut self.state().is_reported, is_reported)
     }
 
@@ -97,21 +97,21 @@ impl Breaker {
     }
 }
 
-impl Trial<'_> {
-    /// Notes that an attempt failed. Returns how long to wait before the same question is asked again, if it is to be.
-    pub(super) fn repeat_after(&mut self, deadline: Instant) -> Option<Duration> {
+impl GuardedCall<'_> {
+    /// Records a failed attempt. Returns how long to wait before a retry, or `None` if there is none.
+    pub(super) fn retry_delay(&mut self, deadline: Instant) -> Option<Duration> {
         let mut state = self.breaker.state();
-        if !self.may_repeat || self.attempts == ATTEMPTS || state.is_repeating != self.is_repeating {
+        if !self.may_retry || self.attempts == MAX_ATTEMPTS || state.is_retrying != self.is_retrying {
             return None;
         }
-        let wait = REST.after(state.failures.saturating_add(1));
+        let wait = BACKOFF.after(state.failures.saturating_add(1));
         if Instant::now() + wait >= deadline {
             return None;
         }
         self.attempts += 1;
         state.fail(&mut self.failures);
-        (state.is_repeating, self.is_repeating) = (true, true);
-        // Others wait until this one has ended, or is overdue.
+        (state.is_retrying, self.is_retrying) = (true, true);
+        // Other calls wait until this one ends, or is overdue.
         state.until = Some(deadline);
         Some(wait)
     }
@@ -130,7 +130,7 @@ impl State {
     }
 }
 
-impl Drop for Trial<'_> {
+impl Drop for GuardedCall<'_> {
     fn drop(&mut self) {
         let mut state = self.breaker.state();
         if self.has_succeeded {
@@ -138,10 +138,10 @@ impl Drop for Trial<'_> {
             return;
         }
         state.fail(&mut self.failures);
-        state.is_repeating &= !self.is_repeating;
-        // While another question is repeated, that one decides.
-        if !state.is_repeating {
-            state.until = Some(Instant::now() + REST.after(state.failures));
+        state.is_retrying &= !self.is_retrying;
+        // While another call is being retried, that call decides.
+        if !state.is_retrying {
+            state.until = Some(Instant::now() + BACKOFF.after(state.failures));
         }
     }
 }
@@ -151,46 +151,46 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_failure_it_rests_and_is_asked_for_one_match_at_a_time() {
+    async fn failing_assigner_pauses_then_gets_one_match_at_a_time() {
         let breaker = Breaker::default();
-        assert_eq!(breaker.limit(), usize::MAX);
-        drop((breaker.begin(), breaker.begin()));
-        assert_eq!(breaker.failing().0, 1, "those that fail together count once");
-        assert_eq!(breaker.limit(), 0, "it rests");
-        tokio::time::advance(REST.min).await;
-        assert_eq!(breaker.limit(), 1);
-        assert_eq!(breaker.limit(), 0, "one trial at a time");
+        assert_eq!(breaker.allowed_matches(), usize::MAX);
+        drop((breaker.start_call(), breaker.start_call()));
+        assert_eq!(breaker.failures().0, 1, "calls that fail together count once");
+        assert_eq!(breaker.allowed_matches(), 0, "it pauses");
+        tokio::time::advance(BACKOFF.min).await;
+        assert_eq!(breaker.allowed_matches(), 1);
+        assert_eq!(breaker.allowed_matches(), 0, "one call at a time");
         for _ in 0..10 {
-            drop(breaker.begin());
+            drop(breaker.start_call());
         }
-        tokio::time::advance(REST.max / 2 - Duration::from_millis(1)).await;
-        assert_eq!(breaker.limit(), 0, "it rests for longer each time");
-        tokio::time::advance(REST.max).await;
-        assert_eq!(breaker.limit(), 1);
-        breaker.begin().succeeded();
-        assert_eq!(breaker.limit(), usize::MAX);
+        tokio::time::advance(BACKOFF.max / 2 - Duration::from_millis(1)).await;
+        assert_eq!(breaker.allowed_matches(), 0, "it pauses longer each time");
+        tokio::time::advance(BACKOFF.max).await;
+        assert_eq!(breaker.allowed_matches(), 1);
+        breaker.start_call().succeeded();
+        assert_eq!(breaker.allowed_matches(), usize::MAX);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_question_is_repeated_a_few_times_and_the_others_are_given_up() {
+    async fn one_call_is_retried_and_concurrent_calls_fail() {
         let breaker = Breaker::default();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let (mut one, mut other) = (breaker.begin(), breaker.begin());
-        let first = one.repeat_after(deadline).unwrap();
-        assert!(other.repeat_after(deadline).is_none());
+        let (mut one, mut other) = (breaker.start_call(), breaker.start_call());
+        let first = one.retry_delay(deadline).unwrap();
+        assert!(other.retry_delay(deadline).is_none());
         drop(other);
-        tokio::time::advance(REST.min).await;
-        let second = one.repeat_after(deadline).unwrap();
-        assert!(first <= REST.min && second >= REST.min, "{first:?} {second:?}");
-        assert_eq!(breaker.limit(), 0, "nothing else is asked meanwhile");
-        assert!(one.repeat_after(deadline).is_none());
+        tokio::time::advance(BACKOFF.min).await;
+        let second = one.retry_delay(deadline).unwrap();
+        assert!(first <= BACKOFF.min && second >= BACKOFF.min, "{first:?} {second:?}");
+        assert_eq!(breaker.allowed_matches(), 0, "no other call starts meanwhile");
+        assert!(one.retry_delay(deadline).is_none());
         drop(one);
-        assert_eq!(breaker.failing().0, 3);
-        tokio::time::advance(REST.max).await;
-        assert_eq!(breaker.limit(), 1);
-        assert!(breaker.begin().repeat_after(deadline).is_none(), "an assigner that fails is asked once");
-        tokio::time::advance(REST.max).await;
-        breaker.begin().succeeded();
-        assert!(breaker.begin().repeat_after(Instant::now()).is_none(), "there is no time for it");
+        assert_eq!(breaker.failures().0, 3);
+        tokio::time::advance(BACKOFF.max).await;
+        assert_eq!(breaker.allowed_matches(), 1);
+        assert!(breaker.start_call().retry_delay(deadline).is_none(), "a failing assigner gets one attempt");
+        tokio::time::advance(BACKOFF.max).await;
+        breaker.start_call().succeeded();
+        assert!(breaker.start_call().retry_delay(Instant::now()).is_none(), "the deadline is too close");
     }
 }

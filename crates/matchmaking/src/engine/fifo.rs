@@ -4,17 +4,17 @@ use std::collections::HashSet;
 
 use futures::FutureExt;
 
-use super::plugins::{Answer, MatchFunction, Pools};
+use super::plugins::{MatchFunction, PluginFuture, Pools};
 use crate::model::Proposal;
 
-/// Takes the players at the top of each pool, so many at a time.
+/// Groups the tickets at the head of each pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Fifo {
     players: usize,
 }
 
 impl Fifo {
-    /// At least one player.
+    /// Creates the function for matches of `players` tickets, at least one.
     pub fn new(players: usize) -> Self {
         Self { players: players.max(1) }
     }
@@ -29,16 +29,16 @@ impl MatchFunction for Fifo {
         Some(self.players)
     }
 
-    fn make_matches<'a>(&'a self, pools: &'a Pools) -> Answer<'a, Vec<Proposal>> {
+    fn make_matches<'a>(&'a self, pools: &'a Pools) -> PluginFuture<'a, Vec<Proposal>> {
         let mut proposals = Vec::new();
-        // A ticket that is in two pools plays once. With one pool there is nothing to remember.
-        let several = pools.pools.len() > 1;
+        // A ticket that is in two pools is used once. With one pool there is nothing to remember.
+        let has_several = pools.pools.len() > 1;
         let mut taken = HashSet::new();
         for (_, tickets) in &pools.pools {
             let free: Vec<_> =
-                tickets.iter().filter(|ticket| !several || !taken.contains(&ticket.id)).collect();
+                tickets.iter().filter(|ticket| !has_several || !taken.contains(&ticket.id)).collect();
             for group in free.chunks_exact(self.players) {
-                if several {
+                if has_several {
                     taken.extend(group.iter().map(|ticket| ticket.id.clone()));
                 }
                 proposals.push(Proposal::new(group.iter().map(|ticket| (*ticket).clone()).collect()));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_play_with_the_first_and_the_rest_waits() {
+    async fn oldest_tickets_are_grouped_and_the_rest_waits() {
         assert_eq!(groups(2, &[&["a", "b", "c", "d", "e"]]).await, [["a", "b"], ["c", "d"]]);
         assert_eq!(groups(3, &[&["a", "b", "c", "d", "e"]]).await, [["a", "b", "c"]]);
         assert_eq!(groups(1, &[&["a"]]).await, [["a"]]);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ticket_in_two_pools_plays_once() {
+    async fn ticket_in_two_pools_is_used_once() {
         assert_eq!(groups(2, &[&["a", "b", "c"], &["b", "c", "d"]]).await, [["a", "b"], ["c", "d"]]);
     }
 }

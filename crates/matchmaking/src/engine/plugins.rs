@@ -1,7 +1,7 @@
-//! What an embedder can bring: match functions, evaluators, assigners.
+//! The plugins of an embedder: match functions, evaluators, assigners.
 //!
-//! Each is called with a deadline, in a task of its own. One that fails, panics or takes too long costs nobody a ticket: all that
-//! it had in hand is released in the same tick.
+//! Each call has a deadline and runs in its own task. A plugin that fails, panics or takes too long costs no player a
+//! ticket: its tickets are released in the same tick.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,49 +12,49 @@ use futures::future::BoxFuture;
 use crate::allocation::AbandonedMatch;
 use crate::model::{Assignment, Match, MatchId, Moment, Pool, Proposal, Ticket};
 
-/// What went wrong in a plugin, for the log.
+/// The error of a plugin, for the log.
 pub type PluginError = Box<dyn Error + Send + Sync>;
 
-/// What a plugin will have answered.
-pub type Answer<'a, T> = BoxFuture<'a, Result<T, PluginError>>;
+/// The future that a plugin returns.
+pub type PluginFuture<'a, T> = BoxFuture<'a, Result<T, PluginError>>;
 
 /// The tickets of a profile's pools at one tick.
 #[derive(Clone, Debug)]
 pub struct Pools {
     pub profile: Arc<str>,
     pub now: Moment,
-    /// In the order of the profile's pools, tickets oldest first. A ticket may be in several.
+    /// In the order of the profile's pools, with the oldest tickets first. A ticket may be in several pools.
     pub pools: Vec<(Arc<Pool>, Vec<Arc<Ticket>>)>,
 }
 
-/// Makes matches of tickets.
+/// Proposes matches from tickets.
 pub trait MatchFunction: Send + Sync + 'static {
-    /// Its name, in the matches it makes.
+    /// Returns the name that its matches carry.
     fn name(&self) -> &str;
 
     /// Proposes matches. Proposals may overlap with those of other profiles; the evaluator decides.
-    fn make_matches<'a>(&'a self, pools: &'a Pools) -> Answer<'a, Vec<Proposal>>;
+    fn make_matches<'a>(&'a self, pools: &'a Pools) -> PluginFuture<'a, Vec<Proposal>>;
 
-    /// How many tickets a match takes, if that is always the same. Operators see how many are missing.
+    /// Returns how many tickets a match has, if that is fixed. Operators then see how many are missing.
     fn size(&self) -> Option<usize> {
         None
     }
 }
 
-/// Chooses among matches that want the same tickets.
+/// Chooses between matches that contain the same tickets.
 pub trait Evaluator: Send + Sync + 'static {
-    /// Returns the matches to be made. Of two that overlap, the one named first is.
-    fn evaluate<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<MatchId>>;
+    /// Returns the matches to make. If two of them overlap, the first one is made.
+    fn evaluate<'a>(&'a self, matches: &'a [Match]) -> PluginFuture<'a, Vec<MatchId>>;
 }
 
-/// Finds game servers for matches. One that fails is left alone for a while, then called for one match at a time.
+/// Finds game servers for matches. After a failure it is not called for a while, then called for one match at a time.
 pub trait Assigner: Send + Sync + 'static {
-    /// Returns where each match is played. A match that is left out is not made; its tickets go on waiting.
-    fn assign<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<(MatchId, Assignment)>>;
+    /// Returns the server of each match. A match that is left out is not made, and its tickets keep waiting.
+    fn assign<'a>(&'a self, matches: &'a [Match]) -> PluginFuture<'a, Vec<(MatchId, Assignment)>>;
 
-    /// Returns the allocator behind this assigner, if its servers must be given back when their match is not made. The engine
-    /// then calls [`Allocator::allocate`] instead of [`assign`](Self::assign), and keeps a row per match until the match is
-    /// made or given back. By default there is none, and an assignment costs no row.
+    /// Returns the allocator of this assigner, if servers must be given back when their match is not made. The engine
+    /// then calls [`Allocator::allocate`] instead of [`assign`](Self::assign), and keeps a row per match until the
+    /// match is made or given back. By default there is none, and an assignment needs no row.
     fn allocator(&self) -> Option<&dyn Allocator> {
         None
     }
@@ -62,51 +62,54 @@ pub trait Assigner: Send + Sync + 'static {
 
 /// Allocates game servers that must be given back when their match is not made.
 pub trait Allocator: Send + Sync {
-    /// Names the allocator in rows and give-back calls. It must stay the same over restarts.
+    /// Returns the name used in rows and give-back calls. It must not change across restarts.
     fn name(&self) -> &str;
 
-    /// Allocates a server for each match. It may be called again for the same matches after a failure that passes: then it must ask for
-    /// them under the same ids.
-    fn allocate<'a>(&'a self, matches: &'a [Match]) -> BoxFuture<'a, Result<Allocated, NotAllocated>>;
+    /// Allocates a server for each match. May be called again for the same matches after a transient failure, and must
+    /// then use the same ids.
+    fn allocate<'a>(
+        &'a self,
+        matches: &'a [Match],
+    ) -> BoxFuture<'a, Result<AllocationResponse, AllocationError>>;
 
-    /// Gives back whatever was allocated for a match that is not made. It is called at least once, also for matches for which
-    /// nothing was allocated.
-    fn give_back<'a>(&'a self, abandoned: &'a AbandonedMatch) -> Answer<'a, ()>;
+    /// Gives back any server allocated for a match that is not made. Called at least once, also for matches that have
+    /// no server.
+    fn give_back<'a>(&'a self, abandoned: &'a AbandonedMatch) -> PluginFuture<'a, ()>;
 }
 
-/// An allocator's answer. A match that is in neither list has no server.
+/// The response of an allocator. A match in neither list has no server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Allocated {
+pub struct AllocationResponse {
     pub servers: Vec<(MatchId, Assignment)>,
-    /// Matches for which a server may have been allocated that nobody can use. They are given back.
-    pub lost: Vec<MatchId>,
-    /// How many items of the answer could not be read.
-    pub unreadable: u64,
+    /// Matches that may have a server which is unusable. They are given back.
+    pub unusable: Vec<MatchId>,
+    /// How many items of the response were unreadable.
+    pub unreadable_items: u64,
 }
 
-/// An allocator did not answer.
+/// The error of an allocator.
 #[derive(Debug)]
-pub struct NotAllocated {
+pub struct AllocationError {
     pub cause: String,
-    /// Whether servers may have been allocated all the same. If so, all matches that were asked for are given back.
+    /// Whether servers may have been allocated all the same. If so, all requested matches are given back.
     pub in_doubt: bool,
-    /// Whether the same question may succeed a moment later.
-    pub is_passing: bool,
+    /// Whether a retry may succeed.
+    pub is_transient: bool,
 }
 
-impl NotAllocated {
-    /// The answer is unknown: servers may have been allocated.
+impl AllocationError {
+    /// Creates the error of a call whose outcome is unknown: servers may have been allocated.
     pub fn in_doubt(cause: &(dyn Error + 'static)) -> Self {
-        Self { cause: chain(cause), in_doubt: true, is_passing: false }
+        Self { cause: chain(cause), in_doubt: true, is_transient: false }
     }
 
-    /// The question was never sent.
+    /// Creates the error of a request that was never sent.
     pub fn unsent(cause: &(dyn Error + 'static)) -> Self {
-        Self { cause: chain(cause), in_doubt: false, is_passing: false }
+        Self { cause: chain(cause), in_doubt: false, is_transient: false }
     }
 }
 
-/// A kind of match: who is considered, how matches are made of them, and where they are played.
+/// A kind of match: which tickets it considers, how matches are proposed, and where they are played.
 #[derive(Clone)]
 pub struct Profile {
     pub name: Arc<str>,
@@ -116,7 +119,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Whether any pool takes this ticket.
+    /// Returns whether any pool admits this ticket.
     pub fn admits(&self, ticket: &Ticket, now: Moment) -> bool {
         self.pools.iter().any(|pool| pool.admits(ticket, now))
     }

@@ -8,18 +8,18 @@ use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::plugins::{Pools, Profile};
-use super::{Inner, Proposed, call, evaluator};
+use super::{Inner, ProposedMatches, call, evaluator};
 use crate::error::Error;
 use crate::metrics::ProfileLabels;
 use crate::model::{Match, MatchId, Moment, Pool, Proposal, Ticket, TicketId};
 
 impl Inner {
-    pub(super) async fn propose(&self) -> Result<Proposed, Error> {
+    pub(super) async fn propose(&self) -> Result<ProposedMatches, Error> {
         self.release(&[]).await;
         let started = Instant::now();
         let fetched = self.store.fetch(&self.name, self.config.fetch_limit).await?;
         self.metrics.fetch_latency.observe(started.elapsed().as_secs_f64());
-        self.hold_back(fetched.is_held_back);
+        self.set_held_back(fetched.is_held_back);
         self.metrics.fetched.inc_by(fetched.ids.len() as u64);
         self.metrics.waiting.set(fetched.waiting.try_into().unwrap_or(i64::MAX));
         let tickets = match self.read(&fetched.ids).await {
@@ -30,8 +30,11 @@ impl Inner {
             }
         };
         let now = Moment::from(self.clock.now());
-        let mut proposed =
-            Proposed { fetched: fetched.ids.len(), waiting: fetched.waiting, ..Proposed::default() };
+        let mut proposed = ProposedMatches {
+            fetched: fetched.ids.len(),
+            waiting: fetched.waiting,
+            ..ProposedMatches::default()
+        };
         if tickets.is_empty() {
             self.metrics.oldest_age.set(0.0);
             return Ok(proposed);
@@ -41,39 +44,39 @@ impl Inner {
         match self.evaluate(matches).await {
             Ok(matches) => proposed.matches = matches,
             Err(cause) => {
-                self.fail("", "evaluator", &cause);
+                self.record_failure("", "evaluator", &cause);
                 proposed.failures += 1;
             }
         }
         let matched: HashSet<&TicketId> =
-            proposed.matches.iter().flat_map(|made| &made.tickets).map(|ticket| &ticket.id).collect();
+            proposed.matches.iter().flat_map(|match_| &match_.tickets).map(|ticket| &ticket.id).collect();
         proposed.unmatched = tickets.into_iter().filter(|ticket| !matched.contains(&ticket.id)).collect();
         let oldest = proposed.unmatched.first().map_or(Duration::ZERO, |ticket| ticket.created.age(now));
         self.metrics.oldest_age.set(oldest.as_secs_f64());
-        self.remember(&proposed.unmatched, now);
+        self.cache(&proposed.unmatched, now);
         Ok(proposed)
     }
 
-    /// Reads the tickets that are not known from the last tick. The order is that of the ids.
+    /// Reads the tickets that are not cached from the last tick. Returns them in the order of the ids.
     async fn read(&self, ids: &[TicketId]) -> Result<Vec<Arc<Ticket>>, Error> {
-        let known = std::mem::take(&mut *self.known.lock().unwrap_or_else(PoisonError::into_inner));
-        let unknown: Vec<TicketId> = ids.iter().filter(|id| !known.contains_key(*id)).cloned().collect();
-        let mut read = self.store.read(&unknown).await?.into_iter().peekable();
-        let next = |id: &TicketId| match known.get(id) {
+        let cached = std::mem::take(&mut *self.ticket_cache.lock().unwrap_or_else(PoisonError::into_inner));
+        let missing: Vec<TicketId> = ids.iter().filter(|id| !cached.contains_key(*id)).cloned().collect();
+        let mut read = self.store.read(&missing).await?.into_iter().peekable();
+        let next = |id: &TicketId| match cached.get(id) {
             Some(ticket) => Some(ticket.clone()),
             None => read.next_if(|ticket| ticket.id == *id),
         };
         Ok(ids.iter().filter_map(next).collect())
     }
 
-    /// Data never changes, so tickets are kept for the next tick, unless nobody can tell when their data goes.
-    fn remember(&self, tickets: &[Arc<Ticket>], now: Moment) {
+    /// Caches tickets for the next tick, because their data never changes. Skips tickets without a known expiry.
+    fn cache(&self, tickets: &[Arc<Ticket>], now: Moment) {
         let lasting = tickets.iter().filter(|ticket| ticket.expires.is_some_and(|expires| expires > now));
-        let known = lasting.map(|ticket| (ticket.id.clone(), ticket.clone())).collect();
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        let cached = lasting.map(|ticket| (ticket.id.clone(), ticket.clone())).collect();
+        *self.ticket_cache.lock().unwrap_or_else(PoisonError::into_inner) = cached;
     }
 
-    /// Lets all profiles make matches, at the same time. Also returns how many failed.
+    /// Runs the match functions of all profiles concurrently. Also returns how many failed.
     async fn make_matches(&self, tickets: &[Arc<Ticket>], now: Moment) -> (Vec<Match>, usize) {
         let fetched: HashMap<&TicketId, &Ticket> =
             tickets.iter().map(|ticket| (&ticket.id, ticket.as_ref())).collect();
@@ -87,7 +90,7 @@ impl Inner {
                 ticket.is_some_and(|ticket| profile.pools.iter().any(|pool| pool.admits(ticket, now)))
             };
             let proposals =
-                call(self.config.function_timeout, work).await.and_then(|made| check(made, given));
+                call(self.config.function_timeout, work).await.and_then(|proposals| check(proposals, given));
             let labels = ProfileLabels { profile: profile.name.to_string() };
             self.metrics.function_latency.get_or_create(&labels).observe(started.elapsed().as_secs_f64());
             (profile, proposals)
@@ -106,14 +109,14 @@ impl Inner {
                 }
                 Err(cause) => {
                     failures += 1;
-                    self.fail(&profile.name, "match_function", &cause);
+                    self.record_failure(&profile.name, "match_function", &cause);
                 }
             }
         }
         (matches, failures)
     }
 
-    /// The matches to be made. No two of them share a ticket, whatever the evaluator says.
+    /// Returns the matches to make. No two of them share a ticket, whatever the evaluator returns.
     async fn evaluate(&self, matches: Vec<Match>) -> Result<Vec<Match>, String> {
         if matches.is_empty() {
             return Ok(matches);
@@ -122,9 +125,9 @@ impl Inner {
         let (evaluator, proposed) = (self.evaluator.clone(), matches.clone());
         let work = async move { evaluator.evaluate(&proposed).await };
         let chosen = call(self.config.evaluator_timeout, work).await?;
-        let by_id: HashMap<MatchId, &Match> = matches.iter().map(|made| (made.id, made)).collect();
+        let by_id: HashMap<MatchId, &Match> = matches.iter().map(|match_| (match_.id, match_)).collect();
         if let Some(unknown) = chosen.iter().find(|id| !by_id.contains_key(id)) {
-            return Err(format!("chose {unknown}, which nobody proposed"));
+            return Err(format!("chose {unknown}, which was not proposed"));
         }
         let chosen = chosen.iter().filter_map(|id| by_id.get(id).copied());
         Ok(evaluator::without_overlaps(chosen).into_iter().cloned().collect())
@@ -136,7 +139,7 @@ fn pools(profile: &Profile, tickets: &[Arc<Ticket>], now: Moment) -> Vec<(Arc<Po
     profile.pools.iter().map(|pool| (pool.clone(), members(pool))).collect()
 }
 
-/// Refuses what a match function must not propose.
+/// Rejects proposals that a match function must not return.
 fn check(proposals: Vec<Proposal>, given: impl Fn(&TicketId) -> bool) -> Result<Vec<Proposal>, String> {
     for proposal in &proposals {
         let mut seen = HashSet::new();

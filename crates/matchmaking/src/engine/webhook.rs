@@ -1,9 +1,9 @@
-//! The assigner that asks a service of the game, and gives back the servers that are not used.
+//! The assigner that calls a service of the game, and gives back unused servers.
 //!
-//! Requests are signed as Standard Webhooks describes it. A request for the same matches has the same `webhook-id` and the same body, so
-//! that the service can answer it idempotently.
+//! Requests are signed as Standard Webhooks describes. Requests for the same matches have the same `webhook-id` and the
+//! same body, so that the service can treat them idempotently.
 
-mod answer;
+mod response;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use futures::future::BoxFuture;
 use reqwest::StatusCode;
 use serde::Serialize;
 use url::Url;
-use webhook::{Id, Secrets};
+use webhook::{MessageId, Secrets};
 
-use super::plugins::{Allocated, Allocator, Answer, Assigner, NotAllocated, PluginError};
+use super::plugins::{AllocationError, AllocationResponse, Allocator, Assigner, PluginError, PluginFuture};
 use crate::allocation::AbandonedMatch;
 use crate::model::{Assignment, Match, MatchId, Ticket};
 use crate::wire;
 
-/// How much of an answer is read.
-const MAX_ANSWER: usize = 16 << 20;
+/// The largest response body that is read.
+const MAX_RESPONSE: usize = 16 << 20;
 
-/// Where the service is.
+/// The settings of the service.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
-    /// Names the service in allocations and give-back calls.
+    /// The service's name in allocations and give-back calls.
     pub name: Arc<str>,
     pub url: Url,
-    /// Where matches that are not made are given back.
+    /// The address that receives matches to give back.
     pub abandon_url: Url,
-    /// Signs the requests.
+    /// The secrets that sign the requests.
     pub secrets: Option<Secrets>,
-    /// How long one request may take.
+    /// The timeout of one request.
     pub timeout: Duration,
 }
 
-/// Asks a service where matches are played.
+/// Requests game servers from a service.
 #[derive(Debug)]
 pub struct Webhook {
     config: WebhookConfig,
@@ -49,26 +49,26 @@ pub struct Webhook {
     clock: Clock,
 }
 
-/// Asks for servers.
+/// A request for servers.
 #[derive(Serialize)]
-struct Question<'a> {
-    /// Tells it from `match.abandoned`, which may go to the same address.
+struct AssignRequest<'a> {
+    /// Distinguishes it from `match.abandoned`, which may go to the same address.
     r#type: &'static str,
-    matches: Vec<AskedMatch<'a>>,
+    matches: Vec<RequestedMatch<'a>>,
 }
 
 #[derive(Serialize)]
-struct AskedMatch<'a> {
+struct RequestedMatch<'a> {
     match_id: String,
     match_profile: &'a str,
     match_function: &'a str,
-    tickets: Vec<AskedTicket<'a>>,
+    tickets: Vec<RequestedTicket<'a>>,
 }
 
 #[derive(Serialize)]
-struct AskedTicket<'a> {
+struct RequestedTicket<'a> {
     id: &'a str,
-    /// The player, unless an Open Match client made the ticket for nobody that we know.
+    /// The player. Absent if an Open Match client created the ticket without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     user_id: Option<String>,
     /// Milliseconds since the Unix epoch.
@@ -80,7 +80,7 @@ struct AskedTicket<'a> {
 
 /// Gives servers back, in the form that Standard Webhooks recommends.
 #[derive(Serialize)]
-struct GiveBack<'a> {
+struct GiveBackMessage<'a> {
     r#type: &'static str,
     timestamp: String,
     data: GiveBackData<'a>,
@@ -94,18 +94,18 @@ struct GiveBackData<'a> {
     reason: &'static str,
 }
 
-/// Why a request was not answered well.
-struct Failure {
+/// Why a request failed.
+struct RequestError {
     cause: String,
-    /// Whether the next attempt may succeed.
-    is_passing: bool,
-    /// Whether the service may have done what it was asked for.
+    /// Whether a retry may succeed.
+    is_transient: bool,
+    /// Whether the service may have carried out the request.
     in_doubt: bool,
 }
 
 impl Webhook {
     pub fn new(config: WebhookConfig, clock: Clock) -> Result<Self, PluginError> {
-        // A redirect would be followed with the body and without the operator's knowledge.
+        // A redirect would send the body to an address that the operator did not configure.
         let client = reqwest::Client::builder()
             .timeout(config.timeout)
             .redirect(reqwest::redirect::Policy::none())
@@ -114,21 +114,30 @@ impl Webhook {
         Ok(Self { config, client, clock })
     }
 
-    /// Asks once. Asking again for the same matches is the same request.
-    async fn ask(&self, matches: &[Match]) -> Result<Allocated, NotAllocated> {
-        let Some(first) = matches.first() else { return Ok(Allocated::default()) };
-        let question =
-            Question { r#type: "match.assign", matches: matches.iter().map(asked_match).collect() };
-        let body = serde_json::to_vec(&question).map_err(|error| NotAllocated::unsent(&error))?;
-        let id: Id = format!("assign_{}", first.id).parse().map_err(|error| NotAllocated::unsent(&error))?;
+    /// Sends one request. A retry for the same matches is the same request.
+    async fn request_servers(&self, matches: &[Match]) -> Result<AllocationResponse, AllocationError> {
+        let Some(first) = matches.first() else { return Ok(AllocationResponse::default()) };
+        let request =
+            AssignRequest { r#type: "match.assign", matches: matches.iter().map(requested_match).collect() };
+        let body = serde_json::to_vec(&request).map_err(|error| AllocationError::unsent(&error))?;
+        let id: MessageId =
+            format!("assign_{}", first.id).parse().map_err(|error| AllocationError::unsent(&error))?;
         match self.post(&self.config.url, &id, body.into(), self.config.timeout).await {
-            Ok(text) => answer::judge(matches, &text),
-            Err(Failure { cause, is_passing, in_doubt }) => Err(NotAllocated { cause, in_doubt, is_passing }),
+            Ok(text) => response::read_response(matches, &text),
+            Err(RequestError { cause, is_transient, in_doubt }) => {
+                Err(AllocationError { cause, in_doubt, is_transient })
+            }
         }
     }
 
-    /// Sends one request and returns the body of an answer that is a success.
-    async fn post(&self, url: &Url, id: &Id, body: Bytes, limit: Duration) -> Result<Vec<u8>, Failure> {
+    /// Sends one request and returns the body of a successful response.
+    async fn post(
+        &self,
+        url: &Url,
+        id: &MessageId,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Vec<u8>, RequestError> {
         let request = self
             .client
             .post(url.clone())
@@ -136,24 +145,24 @@ impl Webhook {
             .headers(webhook::headers(id, self.clock.now(), &body, self.config.secrets.as_ref()))
             .header("content-type", "application/json")
             .body(body);
-        let mut answer = request.send().await.map_err(Failure::unanswered)?;
-        let status = answer.status();
+        let mut response = request.send().await.map_err(RequestError::from_transport)?;
+        let status = response.status();
         if !status.is_success() {
-            return Err(Failure::answered(status));
+            return Err(RequestError::from_status(status));
         }
         let mut text = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(Failure::unanswered)? {
-            if text.len() + chunk.len() > MAX_ANSWER {
-                let cause = format!("the answer is larger than {MAX_ANSWER} bytes");
-                return Err(Failure { cause, is_passing: false, in_doubt: true });
+        while let Some(chunk) = response.chunk().await.map_err(RequestError::from_transport)? {
+            if text.len() + chunk.len() > MAX_RESPONSE {
+                let cause = format!("the response is larger than {MAX_RESPONSE} bytes");
+                return Err(RequestError { cause, is_transient: false, in_doubt: true });
             }
             text.extend_from_slice(&chunk);
         }
         Ok(text)
     }
 
-    async fn abandon(&self, abandoned: &AbandonedMatch) -> Result<(), PluginError> {
-        let message = GiveBack {
+    async fn send_give_back(&self, abandoned: &AbandonedMatch) -> Result<(), PluginError> {
+        let message = GiveBackMessage {
             r#type: "match.abandoned",
             timestamp: Timestamp::from_millis(abandoned.asked_at).to_rfc3339(),
             data: GiveBackData {
@@ -164,7 +173,7 @@ impl Webhook {
             },
         };
         let body = Bytes::from(serde_json::to_vec(&message)?);
-        let id: Id = format!("abandoned_{}", abandoned.match_id).parse()?;
+        let id: MessageId = format!("abandoned_{}", abandoned.match_id).parse()?;
         match self.post(&self.config.abandon_url, &id, body, self.config.timeout).await {
             Ok(_) => Ok(()),
             Err(failure) => Err(failure.cause.into()),
@@ -172,34 +181,35 @@ impl Webhook {
     }
 }
 
-impl Failure {
-    /// A connection that was never made carried no question.
-    fn unanswered(error: reqwest::Error) -> Self {
+impl RequestError {
+    /// Creates the failure of a request without a response. A failed connection carried no request.
+    fn from_transport(error: reqwest::Error) -> Self {
         let in_doubt = !error.is_connect();
-        // The URL may hold secrets.
-        Self { cause: chain(&error.without_url()), is_passing: true, in_doubt }
+        // The URL may contain secrets.
+        Self { cause: chain(&error.without_url()), is_transient: true, in_doubt }
     }
 
-    /// A client error says that the service refused the question as it stands. Anything else may have been done, at least in part.
-    fn answered(status: StatusCode) -> Self {
+    /// Creates the failure for an error status. A client error means that the service refused the request. Anything
+    /// else may have been carried out, at least in part.
+    fn from_status(status: StatusCode) -> Self {
         let timed_out = status == StatusCode::REQUEST_TIMEOUT;
         Self {
             cause: format!("the service answered {status}"),
-            is_passing: status.is_server_error() || timed_out || status == StatusCode::TOO_MANY_REQUESTS,
+            is_transient: status.is_server_error() || timed_out || status == StatusCode::TOO_MANY_REQUESTS,
             in_doubt: !status.is_client_error() || timed_out,
         }
     }
 }
 
 impl Assigner for Webhook {
-    fn assign<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<(MatchId, Assignment)>> {
-        let asking = async {
+    fn assign<'a>(&'a self, matches: &'a [Match]) -> PluginFuture<'a, Vec<(MatchId, Assignment)>> {
+        let assigning = async {
             match self.allocate(matches).await {
                 Ok(allocated) => Ok(allocated.servers),
                 Err(error) => Err(error.cause.into()),
             }
         };
-        asking.boxed()
+        assigning.boxed()
     }
 
     fn allocator(&self) -> Option<&dyn Allocator> {
@@ -212,26 +222,29 @@ impl Allocator for Webhook {
         &self.config.name
     }
 
-    fn allocate<'a>(&'a self, matches: &'a [Match]) -> BoxFuture<'a, Result<Allocated, NotAllocated>> {
-        self.ask(matches).boxed()
+    fn allocate<'a>(
+        &'a self,
+        matches: &'a [Match],
+    ) -> BoxFuture<'a, Result<AllocationResponse, AllocationError>> {
+        self.request_servers(matches).boxed()
     }
 
-    fn give_back<'a>(&'a self, abandoned: &'a AbandonedMatch) -> Answer<'a, ()> {
-        self.abandon(abandoned).boxed()
-    }
-}
-
-fn asked_match(made: &Match) -> AskedMatch<'_> {
-    AskedMatch {
-        match_id: made.id.to_string(),
-        match_profile: &made.profile,
-        match_function: &made.function,
-        tickets: made.tickets.iter().map(|ticket| asked_ticket(ticket)).collect(),
+    fn give_back<'a>(&'a self, abandoned: &'a AbandonedMatch) -> PluginFuture<'a, ()> {
+        self.send_give_back(abandoned).boxed()
     }
 }
 
-fn asked_ticket(ticket: &Ticket) -> AskedTicket<'_> {
-    AskedTicket {
+fn requested_match(match_: &Match) -> RequestedMatch<'_> {
+    RequestedMatch {
+        match_id: match_.id.to_string(),
+        match_profile: &match_.profile,
+        match_function: &match_.function,
+        tickets: match_.tickets.iter().map(|ticket| requested_ticket(ticket)).collect(),
+    }
+}
+
+fn requested_ticket(ticket: &Ticket) -> RequestedTicket<'_> {
+    RequestedTicket {
         id: ticket.id.as_str(),
         user_id: ticket.user.map(|user| user.to_string()),
         created_at: ticket.created.micros() / 1000,

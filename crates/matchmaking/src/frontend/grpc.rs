@@ -1,4 +1,4 @@
-//! Open Match's FrontendService, by gRPC, gRPC-Web and Connect.
+//! Open Match's FrontendService over gRPC, gRPC-Web and Connect.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const METHODS: [&str; 10] = [
     "GetBackfill",
     "UpdateBackfill",
 ];
-/// What every gRPC server is asked for by tools.
+/// The services that gRPC tools expect from every server.
 const TOOLS: [&str; 4] = [
     "/grpc.health.v1.Health/Check",
     "/grpc.health.v1.Health/Watch",
@@ -42,17 +42,16 @@ const TOOLS: [&str; 4] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-pub(super) const BACKFILL: Error =
-    Error::Unimplemented("backfills are not available in this version; tickets are");
+pub(super) const BACKFILL: Error = Error::Unimplemented("backfills are not available in this version");
 
 pub(super) fn routes(frontend: Frontend) -> Routes {
     wire::register_types();
-    // What surrounds a ticket in its request is small.
+    // A request is little larger than its ticket.
     let size = frontend.config.max_ticket_size + 1024;
     let limits = connectrpc::Limits::default().with_max_message_size(size).with_max_request_body_size(size);
     let router = Arc::new(Grpc(frontend)).register(connectrpc::Router::new());
     let (router, _) = connectrpc_health::install_static(router, [SERVICE]);
-    #[expect(clippy::expect_used, reason = "the descriptors are compiled in, and a test asks for them")]
+    #[expect(clippy::expect_used, reason = "the descriptors are compiled in, and a test reads them")]
     let reflector = Reflector::from_descriptor_set_bytes(proto::DESCRIPTORS).expect("sound descriptors");
     let router =
         connectrpc_reflection::install(router, reflector.with_services([SERVICE, "grpc.health.v1.Health"]));
@@ -62,11 +61,12 @@ pub(super) fn routes(frontend: Frontend) -> Routes {
         let (service, is_tool) = (service.clone(), TOOLS.contains(&path.as_str()));
         routes.direct(path, move |request| {
             let drain = request.extensions().get::<Connection>().map(|connection| connection.drain().clone());
-            let answered = service.clone().call(request);
+            let response = service.clone().call(request);
             async move {
-                match (answered.await, drain) {
-                    // Tools may watch for ever; what players watch ends by itself, with a word.
-                    (Ok(response), Some(drain)) if is_tool => response.map(|body| until(drain, body)),
+                match (response.await, drain) {
+                    // Health watches may stay open forever, so end them here. Watches of players end themselves, with
+                    // an error.
+                    (Ok(response), Some(drain)) if is_tool => response.map(|body| end_on_drain(drain, body)),
                     (Ok(response), _) => response.map(Body::new),
                     (Err(never), _) => match never {},
                 }
@@ -76,8 +76,8 @@ pub(super) fn routes(frontend: Frontend) -> Routes {
     })
 }
 
-/// An answer that ends when the listener stops.
-fn until(drain: Drain, body: ConnectRpcBody) -> Body {
+/// Ends a response body when the listener drains.
+fn end_on_drain(drain: Drain, body: ConnectRpcBody) -> Body {
     let ended = async move { drain.requested().await };
     Body::new(StreamBody::new(BodyStream::new(body).take_until(Box::pin(ended))))
 }
@@ -118,7 +118,7 @@ impl FrontendService for Grpc {
         request: ServiceRequest<'_, openmatch::WatchAssignmentsRequest>,
     ) -> ServiceResult<ServiceStream<impl Encodable<openmatch::WatchAssignmentsResponse> + Send + use<>>>
     {
-        let unknown = || ConnectError::internal("the request came by no connection of ours");
+        let unknown = || ConnectError::internal("the request has no connection");
         let connection = context.extensions().get::<Connection>().ok_or_else(unknown)?;
         let assignments = self.0.watch(request.ticket_id, connection).await.map_err(status)?;
         Ok(Response::stream(assignments.map(|assignment| {
@@ -177,7 +177,7 @@ impl FrontendService for Grpc {
     }
 }
 
-/// The caller is told what it can do; the log is told why.
+/// Converts an error for the caller, and logs its cause.
 fn status(error: Error) -> ConnectError {
     error.log();
     let code = ErrorCode::from_grpc_code(error.code().grpc_status().into()).unwrap_or(ErrorCode::Unknown);

@@ -1,10 +1,10 @@
-//! From the store to those who watch.
+//! Delivers the store's events to watchers.
 //!
-//! One subscription serves all watchers of a process. What it may have lost is made good by looking at all watched tickets: when
-//! it begins, when it says so, and every few seconds.
+//! One subscription serves all watchers of a process. Lost events are made up for by checking all watched tickets: when
+//! the subscription starts, after a gap, and every few seconds.
 //!
-//! Whoever makes a ticket watches it next, mostly here. So tickets that were made here are listened for from the start, for a
-//! while, and watching one of them asks the store nothing.
+//! A client that creates a ticket usually watches it next, in the same process. The hub therefore tracks tickets
+//! created here from the start, for a few seconds. Watching such a ticket costs no query.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use buffa::Message;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http_server::Held;
+use http_server::StreamPermit;
 use proto::openmatch;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::TicketId;
-use crate::store::{Found, Push, Seen, Store};
+use crate::store::{Store, StoredTicket, TicketEvent, WatchState};
 use crate::wire;
 
 #[derive(Clone, Debug)]
@@ -34,26 +34,26 @@ struct Inner {
     store: Store,
     check: Duration,
     metrics: Metrics,
-    /// Whether the subscription is under way.
-    listening: AtomicBool,
-    watched: Mutex<HashMap<TicketId, Watched>>,
+    /// Whether the subscription is active.
+    is_subscribed: AtomicBool,
+    watched: Mutex<HashMap<TicketId, WatchedTicket>>,
 }
 
-/// A ticket that is listened for.
+/// A ticket whose events are delivered.
 #[derive(Debug)]
-struct Watched {
+struct WatchedTicket {
     watchers: watch::Sender<Signal>,
-    /// When it was made, if that was here. Until it is forgotten, nothing about it was missed.
-    made: Option<Instant>,
+    /// When the ticket was created, if that was here. While set, no event of the ticket was missed.
+    created_here: Option<Instant>,
 }
 
-/// How long a ticket that was made here is listened for before anybody watches it.
-const FRESH: Duration = Duration::from_secs(5);
+/// How long a ticket created here is tracked before its first watcher.
+const FRESH_FOR: Duration = Duration::from_secs(5);
 
-/// How long an answer may wait for its first assignment, so that both leave together.
-const TOGETHER: Duration = Duration::from_millis(50);
+/// How long the response may wait for its first assignment, so that both leave together.
+const FIRST_ASSIGNMENT_WAIT: Duration = Duration::from_millis(50);
 
-/// What the watchers of a ticket know.
+/// The last state that a ticket's watchers received.
 #[derive(Clone, Debug, PartialEq)]
 enum Signal {
     Waiting,
@@ -63,8 +63,8 @@ enum Signal {
 }
 
 impl Signal {
-    /// The entries of a map may be encoded in any order.
-    fn says_the_same_as(&self, other: &Self) -> bool {
+    /// Compares decoded messages, because map entries may be encoded in any order.
+    fn is_same_as(&self, other: &Self) -> bool {
         let decoded = |signal: &Self| match signal {
             Self::Assigned(data) => openmatch::WatchAssignmentsResponse::decode_from_slice(data).ok(),
             _ => None,
@@ -79,76 +79,78 @@ impl Hub {
             store,
             check,
             metrics,
-            listening: AtomicBool::new(false),
+            is_subscribed: AtomicBool::new(false),
             watched: Mutex::default(),
         }))
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<TicketId, Watched>> {
+    fn watched(&self) -> MutexGuard<'_, HashMap<TicketId, WatchedTicket>> {
         self.0.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A ticket was made here, which lives so long.
-    pub(crate) fn made(&self, id: TicketId, ttl: Duration) {
-        if ttl > FRESH && self.0.listening.load(Ordering::Relaxed) {
-            let watched =
-                Watched { watchers: watch::Sender::new(Signal::Waiting), made: Some(Instant::now()) };
-            // Who was faster than this has looked already.
+    /// Starts tracking a ticket that is about to be created here.
+    pub(crate) fn ticket_created(&self, id: TicketId, ttl: Duration) {
+        if ttl > FRESH_FOR && self.0.is_subscribed.load(Ordering::Relaxed) {
+            let watched = WatchedTicket {
+                watchers: watch::Sender::new(Signal::Waiting),
+                created_here: Some(Instant::now()),
+            };
+            // A faster watcher has already queried the store.
             self.watched().entry(id).or_insert(watched);
         }
     }
 
-    /// A ticket that was to be made here was not.
-    pub(crate) fn not_made(&self, id: &TicketId) {
+    /// Stops tracking a ticket that was not created after all.
+    pub(crate) fn ticket_not_created(&self, id: &TicketId) {
         let mut watched = self.watched();
         if watched.get(id).is_some_and(|watched| watched.watchers.receiver_count() == 0) {
             watched.remove(id);
         }
     }
 
-    /// Passes on what the store tells.
+    /// Delivers the store's events until `drain` is requested.
     pub(super) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         let ended = self.listen(drain).await;
-        self.0.listening.store(false, Ordering::Relaxed);
+        self.0.is_subscribed.store(false, Ordering::Relaxed);
         ended
     }
 
     async fn listen(&self, drain: Drain) -> Result<(), LoopError> {
-        let mut pushes = self.0.store.pushes().await?;
-        self.catch_up().await?;
-        self.0.listening.store(true, Ordering::Relaxed);
+        let mut events = self.0.store.ticket_events().await?;
+        self.resync().await?;
+        self.0.is_subscribed.store(true, Ordering::Relaxed);
         let mut check = tokio::time::interval(self.0.check);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         check.reset();
         loop {
             tokio::select! {
-                push = pushes.next() => match push {
-                    Some(Push::Assigned(made)) => self.tell_made(&made),
-                    Some(Push::Gone(id)) => self.tell(&id, Signal::Gone),
-                    Some(Push::Missed) => self.catch_up().await?,
-                    None => return Err("the store no longer tells of assignments".into()),
+                event = events.next() => match event {
+                    Some(TicketEvent::Assigned(matches)) => self.deliver_matches(&matches),
+                    Some(TicketEvent::Gone(id)) => self.deliver(&id, Signal::Gone),
+                    Some(TicketEvent::Gap) => self.resync().await?,
+                    None => return Err("the subscription to assignments has ended".into()),
                 },
-                _ = check.tick() => self.look_at_all().await?,
+                _ = check.tick() => self.check_all().await?,
                 () = drain.requested() => return Ok(()),
             }
         }
     }
 
-    fn tell_made(&self, made: &[u8]) {
-        let Some(matches) = wire::matches_made(made) else {
-            tracing::error!("a push cannot be read");
+    fn deliver_matches(&self, matches: &[u8]) {
+        let Some(matches) = wire::decode_matches(matches) else {
+            tracing::error!("Ignored an unreadable message of the store");
             return;
         };
         let watched = self.watched();
-        for made in &matches {
-            // Encoded once for all players of a match, unless each has data of their own.
+        for match_ in &matches {
+            // Encoded once for all players of a match, unless the tickets have assignments of their own.
             let mut shared = None;
-            for (id, assignment) in wire::assignments(made) {
+            for (id, assignment) in wire::ticket_assignments(match_) {
                 let Some(watched) = watched.get(id) else { continue };
                 let signal = || Signal::Assigned(response(assignment.clone()));
-                tell(
+                deliver(
                     &watched.watchers,
-                    match made.ticket_assignments.is_empty() {
+                    match match_.ticket_assignments.is_empty() {
                         true => shared.get_or_insert_with(signal).clone(),
                         false => signal(),
                     },
@@ -157,36 +159,36 @@ impl Hub {
         }
     }
 
-    fn tell(&self, id: &TicketId, signal: Signal) {
+    fn deliver(&self, id: &TicketId, signal: Signal) {
         if let Some(watched) = self.watched().get(id) {
-            tell(&watched.watchers, signal);
+            deliver(&watched.watchers, signal);
         }
     }
 
-    /// After something may have been missed: nothing is known any more without asking.
-    async fn catch_up(&self) -> Result<(), Error> {
-        self.watched().values_mut().for_each(|watched| watched.made = None);
-        self.look_at_all().await
+    /// Queries all watched tickets after events may have been missed.
+    async fn resync(&self) -> Result<(), Error> {
+        self.watched().values_mut().for_each(|watched| watched.created_here = None);
+        self.check_all().await
     }
 
-    /// Asks the store about everything that is watched, and forgets what nobody came to watch.
-    async fn look_at_all(&self) -> Result<(), Error> {
+    /// Queries the state of all watched tickets, and stops tracking tickets that have no watcher.
+    async fn check_all(&self) -> Result<(), Error> {
         let ids: Vec<TicketId> = {
             let mut watched = self.watched();
-            watched.retain(|_, watched| !watched.is_forgotten());
+            watched.retain(|_, watched| !watched.is_unused());
             watched
                 .iter()
                 .filter(|(_, watched)| watched.watchers.receiver_count() > 0)
                 .map(|(id, _)| id.clone())
                 .collect()
         };
-        for (id, seen) in ids.iter().zip(self.0.store.look(&ids).await?) {
-            match seen {
-                Seen::Waiting => {}
-                Seen::Gone => self.tell(id, Signal::Gone),
-                Seen::Assigned(data) => {
+        for (id, state) in ids.iter().zip(self.0.store.watch_states(&ids).await?) {
+            match state {
+                WatchState::Waiting => {}
+                WatchState::Gone => self.deliver(id, Signal::Gone),
+                WatchState::Assigned(data) => {
                     let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
-                    self.tell(id, Signal::Assigned(response(assignment)));
+                    self.deliver(id, Signal::Assigned(response(assignment)));
                 }
             }
         }
@@ -197,25 +199,25 @@ impl Hub {
         &self,
         id: TicketId,
         drain: Drain,
-        held: Held,
+        held: StreamPermit,
     ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + use<>, Error> {
         let mut watcher = self.watcher(id, held).await?;
-        let first = tokio::time::timeout(TOGETHER, watcher.next()).await.ok().transpose()?;
+        let first = tokio::time::timeout(FIRST_ASSIGNMENT_WAIT, watcher.next()).await.ok().transpose()?;
         Ok(futures::stream::iter(first.map(Ok)).chain(watcher.rest(drain)))
     }
 
-    /// One who is told of the present assignment, if there is one, and of those to come.
-    pub(crate) async fn watcher(&self, id: TicketId, held: Held) -> Result<Watcher, Error> {
-        // First listen, then look: what happens in between is heard.
-        let (mut watcher, known) = Watcher::new(self.clone(), id, held);
-        if !known {
+    /// Returns a watcher that receives the current assignment, if there is one, and all later ones.
+    pub(crate) async fn watcher(&self, id: TicketId, held: StreamPermit) -> Result<Watcher, Error> {
+        // Subscribe first, then query, so that no change in between is lost.
+        let (mut watcher, is_current) = Watcher::new(self.clone(), id, held);
+        if !is_current {
             match self.0.store.find(&watcher.id).await? {
-                Found { assignment: Some(data), .. } => {
+                StoredTicket { assignment: Some(data), .. } => {
                     let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
-                    watcher.hub.tell(&watcher.id, Signal::Assigned(response(assignment)));
+                    watcher.hub.deliver(&watcher.id, Signal::Assigned(response(assignment)));
                 }
-                Found { data: Some(data), .. } if wire::is_ticket(&watcher.id, &data) => {}
-                Found { .. } => return Err(Error::NotFound(watcher.id.clone())),
+                StoredTicket { data: Some(data), .. } if wire::is_ticket(&watcher.id, &data) => {}
+                StoredTicket { .. } => return Err(Error::NotFound(watcher.id.clone())),
             }
         }
         watcher.receiver.mark_changed();
@@ -223,12 +225,12 @@ impl Hub {
     }
 }
 
-/// Tells all watchers of a ticket what they do not know yet.
-fn tell(watchers: &watch::Sender<Signal>, signal: Signal) {
+/// Sends a signal to the watchers of a ticket if it is new to them.
+fn deliver(watchers: &watch::Sender<Signal>, signal: Signal) {
     watchers.send_if_modified(|known| {
-        let news = !known.says_the_same_as(&signal);
+        let is_new = !known.is_same_as(&signal);
         *known = signal;
-        news
+        is_new
     });
 }
 
@@ -237,37 +239,37 @@ fn response(assignment: openmatch::Assignment) -> Bytes {
     openmatch::WatchAssignmentsResponse { assignment, ..Default::default() }.encode_to_bytes()
 }
 
-impl Watched {
-    /// Nobody watches, and nobody is about to.
-    fn is_forgotten(&self) -> bool {
-        self.watchers.receiver_count() == 0 && self.made.is_none_or(|made| made.elapsed() >= FRESH)
+impl WatchedTicket {
+    /// Returns whether the ticket has no watcher, and is too old to expect one.
+    fn is_unused(&self) -> bool {
+        self.watchers.receiver_count() == 0 && self.created_here.is_none_or(|at| at.elapsed() >= FRESH_FOR)
     }
 }
 
-/// One who watches. Leaves when dropped.
+/// A watcher of one ticket. Dropping it ends the subscription.
 pub(crate) struct Watcher {
     hub: Hub,
     id: TicketId,
     receiver: watch::Receiver<Signal>,
-    _held: Held,
+    _held: StreamPermit,
 }
 
 impl Watcher {
-    /// Also says whether everything that happened to this ticket has been heard here.
-    fn new(hub: Hub, id: TicketId, held: Held) -> (Self, bool) {
-        let (receiver, known) = {
-            let listening = hub.0.listening.load(Ordering::Relaxed);
+    /// Also returns whether no event of this ticket can have been missed.
+    fn new(hub: Hub, id: TicketId, held: StreamPermit) -> (Self, bool) {
+        let (receiver, is_current) = {
+            let is_subscribed = hub.0.is_subscribed.load(Ordering::Relaxed);
             let mut watched = hub.watched();
-            let new = || Watched { watchers: watch::Sender::new(Signal::Waiting), made: None };
+            let new = || WatchedTicket { watchers: watch::Sender::new(Signal::Waiting), created_here: None };
             let entry = watched.entry(id.clone()).or_insert_with(new);
-            let known = listening && entry.made.is_some_and(|made| made.elapsed() < FRESH);
-            (entry.watchers.subscribe(), known)
+            let is_current = is_subscribed && entry.created_here.is_some_and(|at| at.elapsed() < FRESH_FOR);
+            (entry.watchers.subscribe(), is_current)
         };
         hub.0.metrics.watchers.inc();
-        (Self { hub, id, receiver, _held: held }, known)
+        (Self { hub, id, receiver, _held: held }, is_current)
     }
 
-    /// Each assignment as an encoded `WatchAssignmentsResponse`, until the ticket is gone or the process stops.
+    /// Streams each assignment as an encoded `WatchAssignmentsResponse`, until the ticket is gone or the process stops.
     pub(crate) fn rest(self, drain: Drain) -> impl Stream<Item = Result<Bytes, Error>> + Send {
         futures::stream::unfold(Some((self, drain)), |state| async move {
             let (mut watcher, drain) = state?;
@@ -300,7 +302,7 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.hub.0.metrics.watchers.dec();
         let mut watched = self.hub.watched();
-        // The last one out. This receiver still counts.
+        // The last watcher. This receiver still counts.
         if watched.get(&self.id).is_some_and(|watched| watched.watchers.receiver_count() <= 1) {
             watched.remove(&self.id);
         }

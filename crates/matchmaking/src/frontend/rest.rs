@@ -46,7 +46,7 @@ async fn delete(State(frontend): State<Frontend>, Path(id): Path<String>) -> Res
     Ok(Json(json!({})))
 }
 
-/// One JSON object per line: `{"result": …}`, at the end `{"error": …}`.
+/// Streams one JSON object per line: `{"result": …}`, and at the end `{"error": …}`.
 async fn watch(
     State(frontend): State<Frontend>,
     Path(id): Path<String>,
@@ -71,11 +71,11 @@ async fn watch(
     Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response())
 }
 
-/// An extension may claim to be of a type that it is not.
+/// Fails if an extension's value does not have the type that it claims.
 fn to_json(message: &impl serde::Serialize) -> Result<Value, Error> {
-    let unspeakable =
-        |error| Error::Invalid(format!("this cannot be said in JSON, read it by gRPC: {error}"));
-    serde_json::to_value(message).map_err(unspeakable)
+    let not_json =
+        |error| Error::Invalid(format!("this ticket cannot be shown as JSON; read it over gRPC: {error}"));
+    serde_json::to_value(message).map_err(not_json)
 }
 
 fn failure(error: &Error) -> Value {
@@ -90,15 +90,15 @@ impl IntoResponse for Error {
 }
 
 impl Error {
-    /// Writes to the log what a caller is not told. What is the caller's own mistake is not worth a line.
+    /// Logs the cause of server-side errors. Mistakes of the caller are not logged.
     pub(crate) fn log(&self) {
         if self.code() == Code::Internal {
-            tracing::error!(cause = base::error::chain(self), "matchmaking failed");
+            tracing::error!(cause = base::error::chain(self), "A matchmaking request failed");
         } else if let Self::Store(_) = self {
             tracing::warn!(
                 outage = "tickets",
                 cause = base::error::chain(self),
-                "the tickets cannot be reached"
+                "The store of tickets does not answer"
             );
         }
     }

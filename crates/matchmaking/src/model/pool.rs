@@ -1,7 +1,8 @@
 //! Pools: which tickets a match function is given.
 //!
-//! The rules are Open Match's. All filters of a pool must hold. A ticket without the field is out, and so is one whose number is
-//! not a number. Texts and tags are compared exactly. Times are strict: created before a moment is not at it.
+//! The rules are Open Match's. All filters of a pool must hold. A ticket is out if it lacks the field, or if the field
+//! is NaN. Strings and tags are compared exactly. Times are strict: a ticket created exactly at the moment is not
+//! "created before" it.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,13 +32,13 @@ pub enum Filter {
     Tag(String),
     CreatedBefore(Moment),
     CreatedAfter(Moment),
-    /// Has waited this long, or longer.
+    /// Has waited at least this long.
     MinWait(Duration),
-    /// Has not waited longer than this.
+    /// Has waited at most this long.
     MaxWait(Duration),
 }
 
-/// Which ends of a range belong to it.
+/// Which ends of a range are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bounds {
     Closed,
@@ -51,7 +52,7 @@ impl Pool {
         self.filters.iter().all(|filter| filter.admits(ticket, now))
     }
 
-    /// The filters that keep this ticket out.
+    /// Returns the filters that keep this ticket out.
     pub fn obstacles<'a>(&'a self, ticket: &'a Ticket, now: Moment) -> impl Iterator<Item = &'a Filter> {
         self.filters.iter().filter(move |filter| !filter.admits(ticket, now))
     }
@@ -64,7 +65,7 @@ impl Filter {
                 .fields
                 .doubles
                 .get(field)
-                // Comparisons with what is not a number are false, whichever side it is on.
+                // Comparisons with NaN are false on either side.
                 .is_some_and(|value| match bounds {
                     Bounds::Closed => min <= value && value <= max,
                     Bounds::OpenMin => min < value && value <= max,
@@ -81,7 +82,7 @@ impl Filter {
     }
 }
 
-/// As it is written in the configuration.
+/// Formats the filter as it is written in the configuration.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_exclude_the_ends_of_a_range() {
+    fn each_bounds_kind_excludes_its_ends() {
         let inside =
             |bounds| [1.0, 1.5, 2.0].map(|value| range(1.0, 2.0, bounds).admits(&number(value), NOW));
         assert_eq!(inside(Bounds::Closed), [true, true, true]);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_be_one_number_or_have_no_end() {
+    fn range_may_be_a_single_number_or_unbounded() {
         assert!(range(5.0, 5.0, Bounds::Closed).admits(&number(5.0), NOW));
         assert!(!range(5.0, 5.0, Bounds::OpenMax).admits(&number(5.0), NOW));
         assert!(range(f64::NEG_INFINITY, f64::INFINITY, Bounds::Open).admits(&number(0.0), NOW));
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_out_on_every_side() {
+    fn nan_never_matches_a_range() {
         let nan = f64::NAN;
         for bounds in [Bounds::Closed, Bounds::OpenMin, Bounds::OpenMax, Bounds::Open] {
             for (min, max, value) in [
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_without_the_field_is_out() {
+    fn ticket_without_the_field_is_out() {
         let text = Filter::Text { field: "mode".to_owned(), value: String::new() };
         for filter in
             [range(f64::NEG_INFINITY, f64::INFINITY, Bounds::Closed), text, Filter::Tag(String::new())]
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_tags_are_compared_exactly() {
+    fn strings_and_tags_are_compared_exactly() {
         let ticket = ticket(|ticket| {
             ticket.fields.strings.insert("mode".to_owned(), "Ranked".to_owned());
             ticket.fields.tags = vec!["beta".to_owned(), "eu".to_owned()];
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_strict() {
+    fn created_before_and_after_are_strict() {
         let at = |nanos| ticket(|ticket| ticket.created = Moment::from_nanos(nanos));
         let before = Filter::CreatedBefore(Moment::from_nanos(10));
         let after = Filter::CreatedAfter(Moment::from_nanos(10));
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_counted_from_the_creation() {
+    fn wait_is_measured_from_creation() {
         let ticket = ticket(|ticket| ticket.created = Moment::from_nanos(0));
         let after = |filter: Filter, millis: i64| filter.admits(&ticket, Moment::from_micros(millis * 1000));
         let wait = Duration::from_millis(10);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_filters_of_a_pool_must_hold_and_none_admits_everybody() {
+    fn pool_requires_all_filters_and_admits_all_tickets_without_any() {
         let both = Pool {
             name: "both".to_owned(),
             filters: vec![range(1.0, 2.0, Bounds::Closed), Filter::Tag("eu".to_owned())],

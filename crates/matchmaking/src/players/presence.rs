@@ -1,9 +1,9 @@
-//! Which players have a stream open here, and the end of tickets whose players are gone.
+//! Tracks which players have a stream open here, and cancels the tickets of absent players.
 //!
-//! The store holds when each ticket is overdue, by its own clock. Every process says again and again which players have a
-//! stream open there, which moves that on, and any process cancels what is overdue. A stream that opens or closes is told at
-//! once, so a ticket ends exactly so long after its player's last stream; where a process dies instead, up to a third of that
-//! time earlier.
+//! The store keeps, by its own clock, when each ticket becomes overdue. Every process regularly reports its players
+//! with an open stream, which postpones that moment. Any process cancels overdue tickets. An opened or closed stream is
+//! reported at once, so a ticket is cancelled exactly `cancel_when_gone` after its player's last stream closed. If a
+//! process dies instead, the ticket is cancelled up to a third of that time earlier.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,10 +18,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::Queue;
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::store::{GoneAfter, Store};
+use crate::store::{AbsenceTimeouts, Store};
 
-/// How often overdue tickets are looked for, at least.
-const SWEEP: Duration = Duration::from_secs(1);
+/// How often overdue tickets are cancelled, at least.
+const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 pub(super) struct Presence(Arc<Inner>);
@@ -29,55 +29,55 @@ pub(super) struct Presence(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    gone_after: GoneAfter,
+    absence_timeouts: AbsenceTimeouts,
     metrics: Metrics,
     streams: Mutex<Streams>,
-    /// Somebody came or went.
-    news: Notify,
+    /// Notified when a player's first stream opens or the last one closes.
+    changes: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Streams {
-    /// How many each player has.
+    /// The number of streams of each player.
     open: HashMap<Uuid, usize>,
-    /// Players whose first stream opened or whose last one closed, and of whom the store has not been told.
-    news: HashSet<Uuid>,
+    /// Players whose first stream opened or whose last one closed, and that are not reported to the store yet.
+    changes: HashSet<Uuid>,
 }
 
-/// A stream of a player is open, until this is dropped.
+/// Marks a player as present until it is dropped.
 #[derive(Debug)]
 #[must_use = "the player is present until this is dropped"]
-pub struct Present {
-    /// Nothing where no queue wants to know.
-    of: Option<(Presence, Uuid)>,
+pub struct PresenceGuard {
+    /// `None` if no queue cancels the tickets of absent players.
+    entered: Option<(Presence, Uuid)>,
 }
 
 impl Presence {
     pub(super) fn new(store: Store, queues: &BTreeMap<String, Queue>, metrics: Metrics) -> Self {
-        let gone_after =
+        let absence_timeouts =
             queues.iter().filter_map(|(name, queue)| Some((name.clone(), queue.cancel_when_gone?)));
-        let gone_after = gone_after.collect();
-        let (streams, news) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Inner { store, gone_after, metrics, streams, news }))
+        let absence_timeouts = absence_timeouts.collect();
+        let (streams, changes) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Inner { store, absence_timeouts, metrics, streams, changes }))
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.0.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn enter(&self, user: Uuid) -> Present {
-        if self.0.gone_after.is_empty() {
-            return Present { of: None };
+    pub(super) fn enter(&self, user: Uuid) -> PresenceGuard {
+        if self.0.absence_timeouts.is_empty() {
+            return PresenceGuard { entered: None };
         }
         let mut streams = self.streams();
         let open = streams.open.entry(user).or_default();
         *open += 1;
         if *open == 1 {
-            streams.news.insert(user);
+            streams.changes.insert(user);
             self.0.metrics.present.inc();
-            self.0.news.notify_one();
+            self.0.changes.notify_one();
         }
-        Present { of: Some((self.clone(), user)) }
+        PresenceGuard { entered: Some((self.clone(), user)) }
     }
 
     fn leave(&self, user: Uuid) {
@@ -86,77 +86,77 @@ impl Presence {
         *open -= 1;
         if *open == 0 {
             streams.open.remove(&user);
-            streams.news.insert(user);
+            streams.changes.insert(user);
             self.0.metrics.present.dec();
-            self.0.news.notify_one();
+            self.0.changes.notify_one();
         }
     }
 
     pub(super) async fn tick(&self) -> Result<usize, Error> {
-        // In this order: who is here is not gone, however long nobody could say so.
-        self.tell_all().await?;
-        self.sweep().await
+        // In this order: report present players before cancelling, however long reports failed.
+        self.report_all().await?;
+        self.cancel_overdue().await
     }
 
-    /// Tells the store of everybody who is here, or was until now.
-    async fn tell_all(&self) -> Result<(), Error> {
-        let news = std::mem::take(&mut self.streams().news);
-        let users: Vec<Uuid> = self.streams().open.keys().chain(&news).copied().collect();
-        self.tell(&users, news).await
+    /// Reports all present players to the store, and those who just left.
+    async fn report_all(&self) -> Result<(), Error> {
+        let changes = std::mem::take(&mut self.streams().changes);
+        let users: Vec<Uuid> = self.streams().open.keys().chain(&changes).copied().collect();
+        self.report(&users, changes).await
     }
 
-    /// Tells the store of those who came and went.
-    async fn tell_news(&self) -> Result<(), Error> {
-        let news = std::mem::take(&mut self.streams().news);
-        self.tell(&Vec::from_iter(news.iter().copied()), news).await
+    /// Reports the players who came or left.
+    async fn report_changes(&self) -> Result<(), Error> {
+        let changes = std::mem::take(&mut self.streams().changes);
+        self.report(&Vec::from_iter(changes.iter().copied()), changes).await
     }
 
-    async fn tell(&self, users: &[Uuid], news: HashSet<Uuid>) -> Result<(), Error> {
+    async fn report(&self, users: &[Uuid], changes: HashSet<Uuid>) -> Result<(), Error> {
         if users.is_empty() {
             return Ok(());
         }
-        let told = self.0.store.present(users, &self.0.gone_after).await;
-        if told.is_err() {
-            self.streams().news.extend(news);
+        let reported = self.0.store.mark_present(users, &self.0.absence_timeouts).await;
+        if reported.is_err() {
+            self.streams().changes.extend(changes);
         }
-        told
+        reported
     }
 
-    async fn sweep(&self) -> Result<usize, Error> {
-        let cancelled = self.0.store.sweep().await?;
+    async fn cancel_overdue(&self) -> Result<usize, Error> {
+        let cancelled = self.0.store.cancel_overdue().await?;
         self.0.metrics.abandoned.inc_by(cancelled as u64);
         Ok(cancelled)
     }
 
     pub(super) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        let Some(shortest) = self.0.gone_after.values().min() else {
+        let Some(shortest) = self.0.absence_timeouts.values().min() else {
             drain.requested().await;
             return Ok(());
         };
-        let beat = *shortest / 3;
-        let mut round = tokio::time::interval(beat.min(SWEEP));
-        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_beat = Instant::now();
+        let report_interval = *shortest / 3;
+        let mut interval = tokio::time::interval(report_interval.min(MAX_SWEEP_INTERVAL));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_report = Instant::now();
         loop {
             tokio::select! {
-                _ = round.tick() => {
-                    if Instant::now() >= next_beat {
-                        next_beat = Instant::now() + beat;
-                        self.tell_all().await?;
+                _ = interval.tick() => {
+                    if Instant::now() >= next_report {
+                        next_report = Instant::now() + report_interval;
+                        self.report_all().await?;
                     }
-                    self.sweep().await?;
+                    self.cancel_overdue().await?;
                 }
-                () = self.0.news.notified() => self.tell_news().await?,
-                // Their streams end with us.
-                () = drain.requested() => return Ok(self.tell_all().await?),
+                () = self.0.changes.notified() => self.report_changes().await?,
+                // Their streams end with this process.
+                () = drain.requested() => return Ok(self.report_all().await?),
             }
         }
     }
 }
 
-impl Drop for Present {
+impl Drop for PresenceGuard {
     fn drop(&mut self) {
-        if let Some((presence, user)) = self.of.take() {
+        if let Some((presence, user)) = self.entered.take() {
             presence.leave(user);
         }
     }

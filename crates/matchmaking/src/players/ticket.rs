@@ -1,4 +1,4 @@
-//! A ticket as its player sees it, and how a player's wish becomes one.
+//! A ticket as its player sees it, and how a player's request becomes a ticket.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use serde_json::{Map, Value};
 use super::{QUEUE_FIELD, Queue, USER_FIELD, list};
 use crate::error::Error;
 use crate::model::{SearchFields, TicketId};
-use crate::store::Found;
+use crate::store::StoredTicket;
 use crate::wire;
 
-/// What became of a ticket.
+/// The state of a ticket, as its player sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlayerState {
     Waiting,
     Assigned,
-    /// Cancelled or expired. Only who watches a ticket sees this; to others it is not there.
+    /// Cancelled or expired. Only watchers see this state; for other calls the ticket does not exist.
     Gone,
 }
 
@@ -33,11 +33,11 @@ impl PlayerState {
     }
 }
 
-/// Where a player connects to.
+/// The server that a player connects to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlayerAssignment {
     pub connection: String,
-    /// What the assigner said beside that, as Open Match's JSON has it.
+    /// Further data from the assigner, in Open Match's JSON form.
     pub extensions: Map<String, Value>,
 }
 
@@ -48,22 +48,22 @@ pub struct PlayerTicket {
     pub queue: String,
     pub state: PlayerState,
     pub created_at: Timestamp,
-    /// Until when it waits, while it does.
+    /// When a waiting ticket expires.
     pub expires_at: Option<Timestamp>,
     pub assignment: Option<PlayerAssignment>,
 }
 
 impl PlayerTicket {
-    /// The ticket of this player; nothing if it is somebody else's, or none.
-    pub(super) fn read(user: Uuid, id: &TicketId, found: &Found) -> Option<Self> {
+    /// Reads the ticket of this player. Returns `None` if it does not exist or belongs to another player.
+    pub(super) fn decode(user: Uuid, id: &TicketId, found: &StoredTicket) -> Option<Self> {
         let data = openmatch::Ticket::decode_from_slice(found.data.as_ref()?).ok()?;
-        if data.id != id.as_str() || wire::user(&data) != Some(user) {
+        if data.id != id.as_str() || wire::ticket_owner(&data) != Some(user) {
             return None;
         }
         let queue = data.search_fields.as_option().and_then(|fields| fields.string_args.get(QUEUE_FIELD));
-        let created_at = data.create_time.as_option().map(wire::moment).unwrap_or_default();
+        let created_at = data.create_time.as_option().map(wire::moment_from_timestamp).unwrap_or_default();
         let created_at = Timestamp::from_millis(created_at.micros() / 1_000);
-        let ttl = data.persistent_field.get(wire::TTL).and_then(wire::duration);
+        let ttl = data.persistent_field.get(wire::TTL).and_then(wire::duration_from_any);
         let ticket = Self {
             id: id.clone(),
             queue: queue.cloned().unwrap_or_default(),
@@ -87,7 +87,7 @@ impl PlayerTicket {
         Self { state: PlayerState::Assigned, expires_at: None, assignment: Some(assignment), ..self }
     }
 
-    /// This ticket after an encoded `WatchAssignmentsResponse`, unless that says nothing new.
+    /// Applies an encoded `WatchAssignmentsResponse`. Returns `None` if it changes nothing.
     pub(super) fn assigned_by(&self, response: &[u8]) -> Option<Self> {
         let mut response = openmatch::WatchAssignmentsResponse::decode_from_slice(response).ok()?;
         let ticket = self.clone().assigned(response.assignment.take().unwrap_or_default());
@@ -100,7 +100,7 @@ impl PlayerTicket {
 }
 
 impl Queue {
-    /// What a player's ticket is found by. What the queue does not take is refused.
+    /// Returns the search fields of a player's ticket. Refuses fields that the queue does not accept.
     pub(super) fn fields(
         &self,
         name: &str,
@@ -118,7 +118,7 @@ impl Queue {
         Ok(SearchFields { doubles: numbers, strings, tags })
     }
 
-    /// A ticket of this player, to be prepared.
+    /// Builds a ticket of this player, without id and creation time.
     pub(super) fn ticket(&self, user: Uuid, fields: SearchFields) -> openmatch::Ticket {
         let mut ticket = openmatch::Ticket {
             search_fields: MessageField::some(wire::fields_to_wire(fields)),
@@ -143,7 +143,9 @@ fn refuse_others<'a>(
         None => Ok(()),
         Some(odd) => {
             let allowed = list(allowed);
-            Err(Error::Invalid(format!("the queue {queue} takes no {kind} {odd:?}; it takes {allowed}")))
+            Err(Error::Invalid(format!(
+                "the queue {queue} does not accept the {kind} {odd:?}; it accepts {allowed}"
+            )))
         }
     }
 }
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_assignment_is_told_with_all_that_the_assigner_said() {
+    fn player_sees_the_connection_and_all_extensions() {
         let (user, id) = (Uuid::from_u128(1), TicketId::parse("t1").unwrap());
         let fields = Queue::default().fields("duel", BTreeMap::new(), BTreeMap::new(), Vec::new()).unwrap();
         let mut ticket = Queue::default().ticket(user, fields);
@@ -169,17 +171,19 @@ mod tests {
             ..Default::default()
         };
         assignment.extensions.insert("own".to_owned(), own);
-        let found =
-            Found { data: Some(ticket.encode_to_bytes()), assignment: Some(assignment.encode_to_bytes()) };
-        let read = PlayerTicket::read(user, &id, &found).unwrap();
-        let told = read.assignment.unwrap();
-        assert_eq!(told.connection, "here");
+        let found = StoredTicket {
+            data: Some(ticket.encode_to_bytes()),
+            assignment: Some(assignment.encode_to_bytes()),
+        };
+        let read = PlayerTicket::decode(user, &id, &found).unwrap();
+        let assignment = read.assignment.unwrap();
+        assert_eq!(assignment.connection, "here");
         let text = "type.googleapis.com/google.protobuf.StringValue";
         let expected = json!({
-            "map": { "@type": text, "value": told.extensions["map"]["value"] },
+            "map": { "@type": text, "value": assignment.extensions["map"]["value"] },
             "own": { "@type": "example.com/Own", "value": "/wA=" },
         });
-        assert_eq!(Value::Object(told.extensions), expected);
-        assert_eq!(PlayerTicket::read(Uuid::from_u128(2), &id, &found), None);
+        assert_eq!(Value::Object(assignment.extensions), expected);
+        assert_eq!(PlayerTicket::decode(Uuid::from_u128(2), &id, &found), None);
     }
 }

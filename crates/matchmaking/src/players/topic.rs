@@ -1,4 +1,4 @@
-//! The live message of this service.
+//! The live topic of this service.
 
 use live::{Player, Topic};
 

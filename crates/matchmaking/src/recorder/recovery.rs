@@ -1,7 +1,8 @@
-//! The recovery: records entries that their engine left, copies their assignments, and removes them.
+//! The recovery: records batches that their engine left behind, copies their assignments, and removes them.
 //!
-//! It walks through the entries from the oldest to the newest. An entry may have to stay: SQL refuses it, or the server at
-//! `assignments_url` is away. It then holds up no entry behind it. Entries that stay are tried again, some in each step.
+//! It walks through the batches from the oldest to the newest. A batch stays if SQL refuses it, or if the server at
+//! `assignments_url` is unreachable. It does not block the batches behind it. Batches that stay are retried, a few in
+//! each step.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,72 +11,75 @@ use runtime::lifecycle::LoopError;
 use runtime::{Drain, fault};
 use tokio::time::Instant;
 
-use super::{RECORDED_WITHIN, Recorder};
-use crate::store::{Entry, Part, Then};
+use super::{RECORD_TIMEOUT, Recorder};
+use crate::store::{AfterNotify, BatchRange, UnrecordedBatch};
 
-/// Between two looks of the recovery.
+/// The interval between two steps.
 const POLL: Duration = Duration::from_secs(1);
-/// How many entries the recovery takes at once. One holds up to some hundred matches.
-const AT_ONCE: usize = 32;
+/// How many batches one step claims. A batch holds up to a few hundred matches.
+const MAX_CLAIM: usize = 32;
 
-/// What one step of the recovery did.
+/// The result of one step of the recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Entries that were recorded and removed.
-    pub entries: usize,
-    /// Entries that stay: they could not be recorded, or their assignments could not be copied.
+pub struct RecoveryReport {
+    /// Batches that were recorded and removed.
+    pub batches: usize,
+    /// Batches that stay: they could not be recorded, or their assignments could not be copied.
     pub failed: usize,
-    /// Whether the next step is worth doing at once: there may be entries that no step has tried yet, or all that were tried again
-    /// succeeded.
-    pub more: bool,
+    /// Whether to run the next step at once: there may be batches that were never tried, or all retries succeeded.
+    pub has_more: bool,
 }
 
-/// How far the recovery has come.
+/// The position of the recovery.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// The key of the last entry that was tried. None if no entry stays.
+    /// The key of the last batch that was tried. `None` if no batch stays.
     tried: Option<String>,
-    /// The key of the last entry that was tried again. None at the start of a round over those that stay.
+    /// The key of the last batch that was retried. `None` at the start of a pass over the batches that stay.
     retried: Option<String>,
-    /// The keys of entries that are recorded, whose players are notified, and whose assignments are not copied yet. SQL is not asked
-    /// about them again, and nobody is notified again while the copy fails.
+    /// The keys of batches that are recorded and notified, but whose assignments are not copied yet. They are neither
+    /// recorded nor notified again while the copy fails.
     uncopied: HashSet<String>,
 }
 
 impl Recorder {
-    /// Records entries that were left, notifies their players and removes them. One step of the recovery.
-    pub async fn tick(&self) -> Result<Recovered, LoopError> {
+    /// Runs one step of the recovery: records batches left behind, notifies their players and removes them.
+    pub async fn tick(&self) -> Result<RecoveryReport, LoopError> {
         self.recover(self.recover_after).await
     }
 
-    async fn recover(&self, older_than: Duration) -> Result<Recovered, LoopError> {
+    async fn recover(&self, older_than: Duration) -> Result<RecoveryReport, LoopError> {
         let mut progress = self.progress.lock().await;
         let tried_before = progress.tried.clone();
         let mut recovered = self.try_new(older_than, &mut progress).await?;
-        if let Some(last) = tried_before.filter(|_| !recovered.more) {
-            let again = self.try_again(older_than, &last, &mut progress).await?;
-            if again == Recovered::default() && recovered.failed == 0 {
+        if let Some(last) = tried_before.filter(|_| !recovered.has_more) {
+            let again = self.retry(older_than, &last, &mut progress).await?;
+            if again == RecoveryReport::default() && recovered.failed == 0 {
                 *progress = Progress::default();
             }
-            recovered.entries += again.entries;
+            recovered.batches += again.batches;
             recovered.failed += again.failed;
-            recovered.more = again.more;
+            recovered.has_more = again.has_more;
         }
-        let metrics = &self.rows.metrics;
-        metrics.recovered.inc_by(recovered.entries as u64);
-        let (entries, bytes) = self.store.unrecorded().await?;
-        metrics.unrecorded_entries.set(entries.try_into().unwrap_or(i64::MAX));
+        let metrics = &self.writer.metrics;
+        metrics.recovered.inc_by(recovered.batches as u64);
+        let (batches, bytes) = self.store.unrecorded_size().await?;
+        metrics.unrecorded_entries.set(batches.try_into().unwrap_or(i64::MAX));
         metrics.unrecorded_bytes.set(bytes.try_into().unwrap_or(i64::MAX));
         Ok(recovered)
     }
 
-    /// Tries the entries behind the last one that was tried.
-    async fn try_new(&self, older_than: Duration, progress: &mut Progress) -> Result<Recovered, LoopError> {
-        let part = Part { after: progress.tried.as_deref(), up_to: None };
-        let entries = self.store.take_unrecorded(&self.name, AT_ONCE, older_than, part).await?;
-        let mut recovered = self.settle(&entries, progress).await?;
-        recovered.more = entries.len() >= AT_ONCE;
-        if let Some(last) = entries.last()
+    /// Tries the batches after the last one tried.
+    async fn try_new(
+        &self,
+        older_than: Duration,
+        progress: &mut Progress,
+    ) -> Result<RecoveryReport, LoopError> {
+        let range = BatchRange { after: progress.tried.as_deref(), up_to: None };
+        let batches = self.store.claim_unrecorded(&self.name, MAX_CLAIM, older_than, range).await?;
+        let mut recovered = self.settle(&batches, progress).await?;
+        recovered.has_more = batches.len() >= MAX_CLAIM;
+        if let Some(last) = batches.last()
             && (recovered.failed > 0 || progress.tried.is_some())
         {
             progress.tried = Some(last.key.clone());
@@ -83,70 +87,75 @@ impl Recorder {
         Ok(recovered)
     }
 
-    /// Tries some of the entries that stayed again, up to the entry `last`. Goes on behind those that it tried before, and begins anew
-    /// at the end.
-    async fn try_again(
+    /// Retries some of the batches that stayed, up to the batch `last`. Continues after the last one retried, and
+    /// starts over at the end.
+    async fn retry(
         &self,
         older_than: Duration,
         last: &str,
         progress: &mut Progress,
-    ) -> Result<Recovered, LoopError> {
+    ) -> Result<RecoveryReport, LoopError> {
         let take = async |after: Option<&str>| {
-            let part = Part { after, up_to: Some(last) };
-            self.store.take_unrecorded(&self.name, AT_ONCE, older_than, part).await
+            let range = BatchRange { after, up_to: Some(last) };
+            self.store.claim_unrecorded(&self.name, MAX_CLAIM, older_than, range).await
         };
-        let mut entries = take(progress.retried.as_deref()).await?;
-        if entries.is_empty() && progress.retried.take().is_some() {
-            entries = take(None).await?;
+        let mut batches = take(progress.retried.as_deref()).await?;
+        if batches.is_empty() && progress.retried.take().is_some() {
+            batches = take(None).await?;
         }
-        let mut recovered = self.settle(&entries, progress).await?;
-        recovered.more = !entries.is_empty() && recovered.failed == 0;
-        progress.retried = entries.last().map(|entry| entry.key.clone());
+        let mut recovered = self.settle(&batches, progress).await?;
+        recovered.has_more = !batches.is_empty() && recovered.failed == 0;
+        progress.retried = batches.last().map(|batch| batch.key.clone());
         Ok(recovered)
     }
 
-    /// Records entries, notifies their players and removes those that nothing is missing of.
-    async fn settle(&self, entries: &[Entry], progress: &mut Progress) -> Result<Recovered, LoopError> {
-        if entries.is_empty() {
-            return Ok(Recovered::default());
+    /// Records batches, notifies their players and removes the batches that are complete.
+    async fn settle(
+        &self,
+        batches: &[UnrecordedBatch],
+        progress: &mut Progress,
+    ) -> Result<RecoveryReport, LoopError> {
+        if batches.is_empty() {
+            return Ok(RecoveryReport::default());
         }
-        let is_uncopied = |entry: &&Entry| progress.uncopied.contains(&entry.key);
-        let (uncopied, unrecorded): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(is_uncopied);
+        let is_uncopied = |batch: &&UnrecordedBatch| progress.uncopied.contains(&batch.key);
+        let (uncopied, unrecorded): (Vec<&UnrecordedBatch>, Vec<&UnrecordedBatch>) =
+            batches.iter().partition(is_uncopied);
         let [uncopied, unrecorded] =
-            [uncopied, unrecorded].map(|some| some.into_iter().cloned().collect::<Vec<Entry>>());
+            [uncopied, unrecorded].map(|some| some.into_iter().cloned().collect::<Vec<UnrecordedBatch>>());
 
-        let is_recorded = self.rows.record(&unrecorded, Instant::now() + RECORDED_WITHIN).await;
+        let is_recorded = self.writer.record(&unrecorded, Instant::now() + RECORD_TIMEOUT).await;
         let recorded = unrecorded.into_iter().zip(is_recorded);
-        let recorded: Vec<Entry> =
-            recorded.filter_map(|(entry, is_recorded)| is_recorded.then_some(entry)).collect();
+        let recorded: Vec<UnrecordedBatch> =
+            recorded.filter_map(|(batch, is_recorded)| is_recorded.then_some(batch)).collect();
         fault::point("matchmaking.recovered");
-        let removed = self.store.notify(&recorded, Then::Remove).await?;
+        let removed = self.store.notify(&recorded, AfterNotify::Remove).await?;
         let mut gone = removed.len();
-        progress.uncopied.extend(recorded.iter().map(|entry| entry.key.clone()));
-        for entry in removed {
-            progress.uncopied.remove(&entry.key);
+        progress.uncopied.extend(recorded.iter().map(|batch| batch.key.clone()));
+        for batch in removed {
+            progress.uncopied.remove(&batch.key);
         }
-        let removed = self.store.notify(&uncopied, Then::RemoveCopied).await?;
+        let removed = self.store.notify(&uncopied, AfterNotify::RemoveCopied).await?;
         gone += removed.len();
-        for entry in removed {
-            progress.uncopied.remove(&entry.key);
+        for batch in removed {
+            progress.uncopied.remove(&batch.key);
         }
-        Ok(Recovered { entries: gone, failed: entries.len() - gone, more: false })
+        Ok(RecoveryReport { batches: gone, failed: batches.len() - gone, has_more: false })
     }
 
-    /// Recovers until `drain` is requested. Waits after a step that reached the newest entry and leaves entries behind.
-    /// Where the tickets end with the process, nothing is left behind at the end.
+    /// Recovers until `drain` is requested. Pauses after a step that reached the newest batch and left batches behind.
+    /// If the tickets end with the process, nothing is left behind at the end.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         while !drain.is_requested() {
             let recovered = self.tick().await?;
-            if !recovered.more {
+            if !recovered.has_more {
                 drain.sleep(POLL).await;
             }
         }
         while self.store.is_embedded() {
             let recovered = self.recover(Duration::ZERO).await?;
-            // A step that achieves nothing is the last: with SQL away, each would take up a second of the stop.
-            if !recovered.more || recovered.entries == 0 {
+            // Stop at a step without progress: with SQL unreachable, each step would delay the shutdown by a second.
+            if !recovered.has_more || recovered.batches == 0 {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! Tickets in process: for one process, and for tests of match functions.
+//! Tickets in memory: for a single process, and for tests of match functions.
 
 mod players;
 
@@ -16,14 +16,16 @@ use tokio::sync::{Notify, broadcast};
 
 use self::players::Owner;
 use super::{
-    Assigned, AssignerFailure, Deleted, EngineName, Entry, Error, FAILURE_KEPT, Fetched, Found, Group,
-    MARKED, NewTicket, Outcome, Part, Push, RECOVERY_LEASE, Rules, Seen, Status, Then,
+    ABANDONED_MARK_TTL, AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup,
+    BatchRange, DeleteOutcome, EngineName, Error, FAILURE_RETENTION, FetchedTickets, NewTicket,
+    RECOVERY_LEASE, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes,
+    WatchState,
 };
 use crate::metrics::Metrics;
 use crate::model::{MatchId, TicketId};
 
-/// How many pushes a slow listener may be behind before it has to ask.
-const PUSHES: usize = 4096;
+/// How many events a slow subscriber may lag behind before it gets [`TicketEvent::Gap`].
+const MAX_LAG: usize = 4096;
 
 #[derive(Clone, Debug)]
 pub struct Memory {
@@ -31,52 +33,52 @@ pub struct Memory {
     clock: Clock,
     metrics: Metrics,
     state: Arc<Mutex<State>>,
-    pushes: broadcast::Sender<Push>,
-    /// Tickets have arrived.
-    arrived: Arc<Notify>,
-    /// Players have been notified.
+    events: broadcast::Sender<TicketEvent>,
+    /// Notified when a ticket is created.
+    created: Arc<Notify>,
+    /// Notified when players have been notified of a match.
     notified: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    tickets: HashMap<TicketId, Kept>,
-    /// By creation, of the tickets that take part.
+    tickets: HashMap<TicketId, MemoryTicket>,
+    /// The tickets in matchmaking, by creation time.
     queue: BTreeSet<(i64, TicketId)>,
     pending: HashMap<TicketId, Timestamp>,
-    /// When each ticket's data goes.
-    ends: BTreeSet<(Timestamp, TicketId)>,
+    /// The expiry of each ticket's data.
+    expiry: BTreeSet<(Timestamp, TicketId)>,
     /// The tickets of each player.
     players: HashMap<Uuid, BTreeSet<TicketId>>,
-    /// When each ticket that can be is overdue.
+    /// The tickets that can become overdue, by when they do.
     due: BTreeSet<(Timestamp, TicketId)>,
-    /// Matches that must not be made, and until when that is remembered.
+    /// Matches that must not be assigned, each with the time until which that is remembered.
     abandoned: HashMap<MatchId, Timestamp>,
-    entries: BTreeMap<u64, Unrecorded>,
-    last_entry: u64,
-    /// How many bytes the entries have.
+    batches: BTreeMap<u64, MemoryBatch>,
+    last_batch: u64,
+    /// The size of the batches in bytes.
     unrecorded: u64,
     /// By profile. There is one engine.
     assigner_failures: HashMap<String, AssignerFailure>,
-    /// Who has taken entries, and until when.
-    taken: Option<(String, Timestamp)>,
+    /// The consumer that has claimed batches, and until when.
+    recovery_claim: Option<(String, Timestamp)>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    /// Absent where an assignment outlives its ticket.
+struct MemoryTicket {
+    /// `None` if the assignment outlives its ticket.
     data: Option<Bytes>,
     created: i64,
-    ends: Timestamp,
+    expiry: Timestamp,
     assignment: Option<Bytes>,
-    /// Nobody sees the assignment before the match is recorded: a process that dies earlier has told nobody of it.
+    /// Hides the assignment until the match is recorded. If the process dies before that, no player has seen it.
     is_hidden: bool,
     owner: Option<Owner>,
 }
 
-impl Kept {
-    fn found(&self) -> Found {
-        Found { data: self.data.clone(), assignment: self.visible_assignment().cloned() }
+impl MemoryTicket {
+    fn to_stored(&self) -> StoredTicket {
+        StoredTicket { data: self.data.clone(), assignment: self.visible_assignment().cloned() }
     }
 
     fn visible_assignment(&self) -> Option<&Bytes> {
@@ -85,18 +87,18 @@ impl Kept {
 }
 
 #[derive(Debug)]
-struct Unrecorded {
-    made: Bytes,
+struct MemoryBatch {
+    matches: Bytes,
     since: Timestamp,
     tickets: Vec<TicketId>,
 }
 
 impl State {
-    /// Forgets what has expired. Returns how many still took part.
+    /// Removes expired tickets. Returns how many of them were still in matchmaking.
     fn expire(&mut self, now: Timestamp) -> u64 {
         let mut lost = 0;
-        while let Some((ends, id)) = self.ends.first().cloned() {
-            if ends > now {
+        while let Some((expiry, id)) = self.expiry.first().cloned() {
+            if expiry > now {
                 break;
             }
             lost += u64::from(self.forget(&id));
@@ -104,47 +106,57 @@ impl State {
         lost
     }
 
-    /// One that is there already stays as it is.
+    /// Adds a ticket. An existing ticket stays unchanged.
     fn insert(&mut self, ticket: NewTicket, now: Timestamp) {
         if self.tickets.contains_key(&ticket.id) {
             return;
         }
-        let (ends, created) = (now.after(ticket.ttl), ticket.created.micros());
-        self.ends.insert((ends, ticket.id.clone()));
+        let (expiry, created) = (now.after(ticket.ttl), ticket.created.micros());
+        self.expiry.insert((expiry, ticket.id.clone()));
         self.queue.insert((created, ticket.id.clone()));
-        let kept =
-            Kept { data: Some(ticket.data), created, ends, assignment: None, is_hidden: false, owner: None };
-        self.tickets.insert(ticket.id, kept);
+        let stored = MemoryTicket {
+            data: Some(ticket.data),
+            created,
+            expiry,
+            assignment: None,
+            is_hidden: false,
+            owner: None,
+        };
+        self.tickets.insert(ticket.id, stored);
     }
 
-    /// Returns whether the ticket took part.
+    /// Removes a ticket. Returns whether it was in matchmaking.
     fn forget(&mut self, id: &TicketId) -> bool {
         let indexed = self.deindex(id);
-        self.disown(id);
-        if let Some(kept) = self.tickets.remove(id) {
-            self.ends.remove(&(kept.ends, id.clone()));
+        self.clear_owner(id);
+        if let Some(stored) = self.tickets.remove(id) {
+            self.expiry.remove(&(stored.expiry, id.clone()));
         }
         indexed
     }
 
     fn deindex(&mut self, id: &TicketId) -> bool {
         self.pending.remove(id);
-        self.tickets.get(id).is_some_and(|kept| self.queue.remove(&(kept.created, id.clone())))
+        self.tickets.get(id).is_some_and(|stored| self.queue.remove(&(stored.created, id.clone())))
     }
 
     fn is_indexed(&self, id: &TicketId) -> bool {
-        self.tickets.get(id).is_some_and(|kept| self.queue.contains(&(kept.created, id.clone())))
+        self.tickets.get(id).is_some_and(|stored| self.queue.contains(&(stored.created, id.clone())))
     }
 
-    fn outcome(&self, group: &Group, check: bool) -> Outcome {
+    fn outcome(&self, group: &AssignmentGroup, check: bool) -> AssignOutcome {
         if group.fence.is_some_and(|id| self.abandoned.contains_key(&id)) {
-            return Outcome::Abandoned;
+            return AssignOutcome::Abandoned;
         }
-        let in_the_way = |id: &&TicketId| {
-            let assigned = self.tickets.get(*id).is_some_and(|kept| kept.assignment.is_some());
+        let is_obstacle = |id: &&TicketId| {
+            let assigned = self.tickets.get(*id).is_some_and(|stored| stored.assignment.is_some());
             assigned || check && !self.is_indexed(id)
         };
-        group.tickets.iter().find(in_the_way).map_or(Outcome::Assigned, |id| Outcome::Refused(id.clone()))
+        group
+            .tickets
+            .iter()
+            .find(is_obstacle)
+            .map_or(AssignOutcome::Assigned, |id| AssignOutcome::Refused(id.clone()))
     }
 }
 
@@ -155,8 +167,8 @@ impl Memory {
             clock,
             metrics,
             state: Arc::default(),
-            pushes: broadcast::channel(PUSHES).0,
-            arrived: Arc::default(),
+            events: broadcast::channel(MAX_LAG).0,
+            created: Arc::default(),
             notified: Arc::default(),
         }
     }
@@ -165,7 +177,7 @@ impl Memory {
         &self.rules
     }
 
-    /// The state as it is now.
+    /// Locks the state, after removing expired tickets.
     fn state(&self) -> (MutexGuard<'_, State>, Timestamp) {
         let now = self.clock.now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,55 +185,57 @@ impl Memory {
         (state, now)
     }
 
-    fn push(&self, push: Push) {
-        // Nobody listening is fine.
-        let _ = self.pushes.send(push);
+    fn publish(&self, event: TicketEvent) {
+        // An error means that there are no subscribers.
+        let _ = self.events.send(event);
     }
 
     pub(super) async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
         let (mut state, now) = self.state();
         state.insert(ticket, now);
         drop(state);
-        self.arrived.notify_one();
+        self.created.notify_one();
         Ok(())
     }
 
-    pub(super) async fn find(&self, id: &TicketId) -> Result<Found, Error> {
+    pub(super) async fn find(&self, id: &TicketId) -> Result<StoredTicket, Error> {
         let (state, _) = self.state();
-        Ok(state.tickets.get(id).map(Kept::found).unwrap_or_default())
+        Ok(state.tickets.get(id).map(MemoryTicket::to_stored).unwrap_or_default())
     }
 
-    pub(super) async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
+    pub(super) async fn watch_states(&self, ids: &[TicketId]) -> Result<Vec<WatchState>, Error> {
         let (state, _) = self.state();
         let look = |id| match state.tickets.get(id) {
-            None => Seen::Gone,
-            Some(kept) => kept
+            None => WatchState::Gone,
+            Some(stored) => stored
                 .visible_assignment()
-                .map_or(Seen::Waiting, |assignment| Seen::Assigned(assignment.clone())),
+                .map_or(WatchState::Waiting, |assignment| WatchState::Assigned(assignment.clone())),
         };
         Ok(ids.iter().map(look).collect())
     }
 
-    pub(super) async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
+    pub(super) async fn delete(&self, id: &TicketId) -> Result<DeleteOutcome, Error> {
         loop {
             let notified = self.notified.notified();
             tokio::pin!(notified);
-            // From here on, or the notification could come between the look and the wait.
+            // Subscribe before the check, or a notification between check and wait would be lost.
             notified.as_mut().enable();
             {
                 let (mut state, _) = self.state();
                 match state.tickets.get(id) {
-                    None => return Ok(Deleted::Unknown),
-                    Some(kept) if kept.visible_assignment().is_some() => return Ok(Deleted::Assigned),
-                    Some(kept) if kept.is_hidden => {}
+                    None => return Ok(DeleteOutcome::NotFound),
+                    Some(stored) if stored.visible_assignment().is_some() => {
+                        return Ok(DeleteOutcome::AlreadyAssigned);
+                    }
+                    Some(stored) if stored.is_hidden => {}
                     Some(_) => {
                         state.forget(id);
-                        self.push(Push::Gone(id.clone()));
-                        return Ok(Deleted::Done);
+                        self.publish(TicketEvent::Gone(id.clone()));
+                        return Ok(DeleteOutcome::Deleted);
                     }
                 }
             }
-            // It is assigned, and nobody may be told so before the match is recorded.
+            // The ticket is assigned, but the caller must not learn that before the match is recorded.
             notified.await;
         }
     }
@@ -231,23 +245,23 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) async fn fetch(&self, _: &EngineName, limit: usize) -> Result<Fetched, Error> {
+    pub(super) async fn fetch(&self, _: &EngineName, limit: usize) -> Result<FetchedTickets, Error> {
         let (mut state, now) = self.state();
         let waiting = state.queue.len() as u64;
         if state.unrecorded >= self.rules.max_unrecorded {
-            return Ok(Fetched { waiting, is_held_back: true, ..Fetched::default() });
+            return Ok(FetchedTickets { waiting, is_held_back: true, ..FetchedTickets::default() });
         }
         let live = |since: &Timestamp| now.distance(*since) <= self.rules.pending_timeout;
         let active =
             state.queue.iter().map(|(_, id)| id).filter(|id| !state.pending.get(*id).is_some_and(live));
         let ids: Vec<TicketId> = active.take(limit).cloned().collect();
         state.pending.extend(ids.iter().map(|id| (id.clone(), now)));
-        Ok(Fetched { ids, waiting, is_held_back: false })
+        Ok(FetchedTickets { ids, waiting, is_held_back: false })
     }
 
     pub(super) async fn read(&self, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
         let (state, _) = self.state();
-        Ok(ids.iter().map(|id| state.tickets.get(id).and_then(|kept| kept.data.clone())).collect())
+        Ok(ids.iter().map(|id| state.tickets.get(id).and_then(|stored| stored.data.clone())).collect())
     }
 
     pub(super) async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
@@ -258,70 +272,74 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Assigned, Error> {
+    pub(super) async fn assign(&self, groups: &[AssignmentGroup]) -> Result<AssignResult, Error> {
         let (mut state, now) = self.state();
-        let ends = now.after(self.rules.assigned_ttl);
+        let expiry = now.after(self.rules.assigned_ttl);
         let mut outcomes = Vec::with_capacity(groups.len());
-        let (mut made, mut tickets) = (Vec::new(), Vec::new());
+        let (mut matches, mut tickets) = (Vec::new(), Vec::new());
         for group in groups {
             let outcome = state.outcome(group, self.rules.check_tickets);
-            if outcome == Outcome::Assigned {
-                // The only one is for all of them.
+            if outcome == AssignOutcome::Assigned {
+                // A shared assignment is repeated for all tickets.
                 let assignments = group.assignments.all().iter();
                 for (id, assignment) in group.tickets.iter().zip(assignments.cycle()) {
-                    state.assign(id, assignment, ends);
+                    state.assign(id, assignment, expiry);
                 }
-                made.extend_from_slice(&group.made);
+                matches.extend_from_slice(&group.encoded_match);
                 tickets.extend_from_slice(&group.tickets);
             }
             outcomes.push(outcome);
         }
-        let mut entries = Vec::new();
-        if outcomes.contains(&Outcome::Assigned) {
-            let made = Bytes::from(made);
-            state.last_entry += 1;
-            let number = state.last_entry;
-            state.unrecorded += made.len() as u64;
-            state.entries.insert(number, Unrecorded { made: made.clone(), since: now, tickets });
-            entries.push(Entry { key: number.to_string(), made });
+        let mut batches = Vec::new();
+        if outcomes.contains(&AssignOutcome::Assigned) {
+            let matches = Bytes::from(matches);
+            state.last_batch += 1;
+            let number = state.last_batch;
+            state.unrecorded += matches.len() as u64;
+            state.batches.insert(number, MemoryBatch { matches: matches.clone(), since: now, tickets });
+            batches.push(UnrecordedBatch { key: number.to_string(), matches });
         }
-        Ok(Assigned { outcomes, entries })
+        Ok(AssignResult { outcomes, batches })
     }
 
-    pub(super) async fn notify<'a>(&self, entries: &'a [Entry], then: Then) -> Result<Vec<&'a Entry>, Error> {
+    pub(super) async fn notify<'a>(
+        &self,
+        batches: &'a [UnrecordedBatch],
+        after: AfterNotify,
+    ) -> Result<Vec<&'a UnrecordedBatch>, Error> {
         let (mut state, _) = self.state();
-        for entry in entries {
-            let Some(number) = entry.number() else { continue };
-            if !state.show(number) {
+        for batch in batches {
+            let Some(number) = batch.number() else { continue };
+            if !state.make_visible(number) {
                 continue;
             }
-            if then != Then::Keep {
+            if after != AfterNotify::Keep {
                 state.remove(number);
             }
-            self.push(Push::Assigned(entry.made.clone()));
+            self.publish(TicketEvent::Assigned(batch.matches.clone()));
         }
         drop(state);
         self.notified.notify_waiters();
-        Ok(entries.iter().filter(|_| then != Then::Keep).collect())
+        Ok(batches.iter().filter(|_| after != AfterNotify::Keep).collect())
     }
 
     pub(super) async fn mark_abandoned(&self, ids: &[MatchId]) -> Result<(), Error> {
         let (mut state, now) = self.state();
         state.abandoned.retain(|_, until| *until > now);
-        state.abandoned.extend(ids.iter().map(|id| (*id, now.after(MARKED))));
+        state.abandoned.extend(ids.iter().map(|id| (*id, now.after(ABANDONED_MARK_TTL))));
         Ok(())
     }
 
     pub(super) async fn unrecorded_matches(&self) -> Result<Vec<Bytes>, Error> {
-        Ok(self.state().0.entries.values().map(|entry| entry.made.clone()).collect())
+        Ok(self.state().0.batches.values().map(|batch| batch.matches.clone()).collect())
     }
 
-    pub(super) async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {
-        let listening = self.pushes.subscribe();
-        let stream = futures::stream::unfold(listening, |mut listening| async move {
-            match listening.recv().await {
-                Ok(push) => Some((push, listening)),
-                Err(broadcast::error::RecvError::Lagged(_)) => Some((Push::Missed, listening)),
+    pub(super) async fn ticket_events(&self) -> Result<BoxStream<'static, TicketEvent>, Error> {
+        let receiver = self.events.subscribe();
+        let stream = futures::stream::unfold(receiver, |mut receiver| async move {
+            match receiver.recv().await {
+                Ok(event) => Some((event, receiver)),
+                Err(broadcast::error::RecvError::Lagged(_)) => Some((TicketEvent::Gap, receiver)),
                 Err(broadcast::error::RecvError::Closed) => None,
             }
         });
@@ -330,43 +348,46 @@ impl Memory {
 
     pub(super) async fn listen_for_wakes(&self, _: &EngineName, wake: &Notify) -> Result<(), Error> {
         loop {
-            self.arrived.notified().await;
+            self.created.notified().await;
             wake.notify_one();
         }
     }
 
-    pub(super) async fn take_unrecorded(
+    pub(super) async fn claim_unrecorded(
         &self,
         consumer: &str,
         max: usize,
         older_than: Duration,
-        part: Part<'_>,
-    ) -> Result<Vec<Entry>, Error> {
+        range: BatchRange<'_>,
+    ) -> Result<Vec<UnrecordedBatch>, Error> {
         let number = |key: Option<&str>| key.and_then(|key| key.parse::<u64>().ok());
-        let first = number(part.after).map_or(Bound::Unbounded, Bound::Excluded);
-        let last = number(part.up_to).unwrap_or(u64::MAX);
+        let first = number(range.after).map_or(Bound::Unbounded, Bound::Excluded);
+        let last = number(range.up_to).unwrap_or(u64::MAX);
         let (mut state, now) = self.state();
-        if state.taken.as_ref().is_some_and(|(by, until)| by != consumer && *until > now) {
+        if state.recovery_claim.as_ref().is_some_and(|(by, until)| by != consumer && *until > now) {
             return Ok(Vec::new());
         }
-        let entries = state.entries.range((first, Bound::Unbounded));
-        let entries: Vec<Entry> = entries
+        let batches = state.batches.range((first, Bound::Unbounded));
+        let batches: Vec<UnrecordedBatch> = batches
             .take_while(|(number, _)| **number <= last)
-            .filter(|(_, entry)| now.distance(entry.since) >= older_than)
+            .filter(|(_, batch)| now.distance(batch.since) >= older_than)
             .take(max)
-            .map(|(number, entry)| Entry { key: number.to_string(), made: entry.made.clone() })
+            .map(|(number, batch)| UnrecordedBatch {
+                key: number.to_string(),
+                matches: batch.matches.clone(),
+            })
             .collect();
-        if !entries.is_empty() {
-            state.taken = Some((consumer.to_owned(), now.after(RECOVERY_LEASE)));
-        } else if part.after.is_none() {
-            state.taken = None;
+        if !batches.is_empty() {
+            state.recovery_claim = Some((consumer.to_owned(), now.after(RECOVERY_LEASE)));
+        } else if range.after.is_none() {
+            state.recovery_claim = None;
         }
-        Ok(entries)
+        Ok(batches)
     }
 
-    pub(super) async fn unrecorded(&self) -> Result<(u64, u64), Error> {
+    pub(super) async fn unrecorded_size(&self) -> Result<(u64, u64), Error> {
         let (state, _) = self.state();
-        Ok((state.entries.len() as u64, state.unrecorded))
+        Ok((state.batches.len() as u64, state.unrecorded))
     }
 
     pub(super) async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {
@@ -375,7 +396,22 @@ impl Memory {
         Ok((ids, state.queue.len() as u64))
     }
 
-    pub(super) async fn report_assigner(
+    pub(super) async fn waiting_times(&self, bounds: &[i64], oldest: usize) -> Result<WaitingTimes, Error> {
+        let (state, now) = self.state();
+        let mut ranges = vec![0; bounds.len() + 1];
+        for (created, _) in &state.queue {
+            ranges[bounds.partition_point(|bound| bound <= created)] += 1;
+        }
+        let live = |since: &&Timestamp| now.distance(**since) <= self.rules.pending_timeout;
+        Ok(WaitingTimes {
+            tickets: state.queue.len() as u64,
+            pending: state.pending.values().filter(live).count() as u64,
+            ranges,
+            oldest: state.queue.iter().take(oldest).map(|(created, id)| (id.clone(), *created)).collect(),
+        })
+    }
+
+    pub(super) async fn set_assigner_failure(
         &self,
         _: &EngineName,
         profile: &str,
@@ -390,68 +426,68 @@ impl Memory {
     pub(super) async fn assigner_failures(&self) -> Result<Vec<AssignerFailure>, Error> {
         let (mut state, now) = self.state();
         let is_recent = |failure: &AssignerFailure| {
-            now.distance(Timestamp::from_millis(failure.failed_at)) < FAILURE_KEPT
+            now.distance(Timestamp::from_millis(failure.failed_at)) < FAILURE_RETENTION
         };
         state.assigner_failures.retain(|_, failure| is_recent(failure));
         Ok(state.assigner_failures.values().cloned().collect())
     }
 
-    pub(super) async fn status(&self, id: &TicketId) -> Result<Status, Error> {
+    pub(super) async fn status(&self, id: &TicketId) -> Result<TicketStatus, Error> {
         let found = self.find(id).await?;
         let (state, now) = self.state();
-        Ok(Status {
+        Ok(TicketStatus {
             found,
-            indexed: state.is_indexed(id),
+            is_indexed: state.is_indexed(id),
             pending_since: state
                 .pending
                 .get(id)
                 .filter(|since| now.distance(**since) <= self.rules.pending_timeout)
                 .map(|since| since.as_millis() / 1000),
-            ttl: state.tickets.get(id).map(|kept| kept.ends.distance(now)),
+            ttl: state.tickets.get(id).map(|stored| stored.expiry.distance(now)),
         })
     }
 }
 
-impl Entry {
+impl UnrecordedBatch {
     fn number(&self) -> Option<u64> {
         self.key.parse().ok()
     }
 }
 
 impl State {
-    /// Lets the assignments of an entry be seen. False if there is no such entry.
-    fn show(&mut self, number: u64) -> bool {
-        let Some(entry) = self.entries.get(&number) else { return false };
-        for id in &entry.tickets {
-            if let Some(kept) = self.tickets.get_mut(id) {
-                kept.is_hidden = false;
+    /// Makes the assignments of a batch visible. Returns false if there is no such batch.
+    fn make_visible(&mut self, number: u64) -> bool {
+        let Some(batch) = self.batches.get(&number) else { return false };
+        for id in &batch.tickets {
+            if let Some(stored) = self.tickets.get_mut(id) {
+                stored.is_hidden = false;
             }
         }
         true
     }
 
     fn remove(&mut self, number: u64) {
-        if let Some(entry) = self.entries.remove(&number) {
-            self.unrecorded -= entry.made.len() as u64;
+        if let Some(batch) = self.batches.remove(&number) {
+            self.unrecorded -= batch.matches.len() as u64;
         }
     }
 
-    fn assign(&mut self, id: &TicketId, assignment: &Bytes, ends: Timestamp) {
+    fn assign(&mut self, id: &TicketId, assignment: &Bytes, expiry: Timestamp) {
         self.deindex(id);
-        // Without the check a ticket may be gone already; its player still learns where to go.
-        let kept = self.tickets.entry(id.clone()).or_insert_with(|| Kept {
+        // Without the check the ticket may already be gone. Its player still learns where to connect.
+        let stored = self.tickets.entry(id.clone()).or_insert_with(|| MemoryTicket {
             data: None,
             created: 0,
-            ends,
+            expiry,
             assignment: None,
             is_hidden: false,
             owner: None,
         });
-        let before = std::mem::replace(&mut kept.ends, ends);
-        kept.assignment = Some(assignment.clone());
-        kept.is_hidden = true;
-        self.ends.remove(&(before, id.clone()));
-        self.ends.insert((ends, id.clone()));
+        let before = std::mem::replace(&mut stored.expiry, expiry);
+        stored.assignment = Some(assignment.clone());
+        stored.is_hidden = true;
+        self.expiry.remove(&(before, id.clone()));
+        self.expiry.insert((expiry, id.clone()));
         self.set_due(id, |_| None);
     }
 }

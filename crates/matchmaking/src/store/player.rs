@@ -1,38 +1,38 @@
-//! The tickets of players: what the store knows of them beside the tickets themselves.
+//! The tickets of players: what the store keeps about them in addition to the tickets.
 //!
-//! Which tickets a player has is derived. A ticket that was cancelled or has expired simply no longer counts, and so does an
-//! assigned one that can no longer be read. What keeps "one ticket per player" true is that joining is one step.
+//! A player's list of tickets is derived data. A cancelled or expired ticket no longer counts, nor does an assigned one
+//! that can no longer be read. "One ticket per player" holds because joining is a single atomic step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::id::Uuid;
 
-use super::{Found, NewTicket};
+use super::{NewTicket, StoredTicket};
 use crate::model::TicketId;
 
-/// A player who wants to wait in a queue.
+/// A ticket to create for a player, unless the player already has one in the queue.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct NewPlayerTicket {
     pub user: Uuid,
     pub queue: String,
-    /// The ticket to be made, if there is none yet.
+    /// The ticket to create if there is none.
     pub ticket: NewTicket,
-    /// The queues beside which the player may wait in this one.
-    pub beside: Vec<String>,
-    /// An assigned ticket that the player is done with.
+    /// The other queues in which the player may wait at the same time.
+    pub allowed_queues: Vec<String>,
+    /// An assigned ticket that the player no longer needs.
     pub replaces: Option<TicketId>,
-    /// After which time without a stream the ticket is cancelled.
+    /// How long the player may be without a stream before the ticket is cancelled.
     pub cancel_when_gone: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    /// The player's ticket in this queue: the new one, or the one that was there.
-    Ticket { id: TicketId, found: Found },
-    /// The player waits in a queue beside which this one is not allowed. Nothing was made.
-    Elsewhere { queue: String, id: TicketId },
+pub enum JoinOutcome {
+    /// The player's ticket in this queue, new or existing.
+    Ticket { id: TicketId, found: StoredTicket },
+    /// The player waits in a queue that does not allow this one. Nothing was created.
+    OtherQueue { queue: String, id: TicketId },
 }
 
-/// The queues that cancel the tickets of players who are gone, each with the time after which it does.
-pub type GoneAfter = BTreeMap<String, Duration>;
+/// The queues that cancel the tickets of absent players, each with its timeout.
+pub type AbsenceTimeouts = BTreeMap<String, Duration>;

@@ -1,4 +1,4 @@
-//! Tickets in Redis: the five keys that minimatch documents, and some of our own (see docs/adr/0004).
+//! Tickets in Redis: the five keys that minimatch documents, and our own keys (see docs/adr/0004).
 
 mod abandoned;
 mod assigners;
@@ -23,8 +23,8 @@ use redis_store::{Call, Key, Script};
 use tokio::sync::Notify;
 
 use super::{
-    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules,
-    Seen, Status,
+    AssignOutcome, AssignResult, AssignmentGroup, DeleteOutcome, EngineName, Error, FetchedTickets,
+    NewTicket, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes, WatchState,
 };
 use crate::metrics::Metrics;
 use crate::model::TicketId;
@@ -32,21 +32,21 @@ use crate::wire;
 use runtime::batch::Batcher;
 
 use self::keys::Keys;
-use self::lock::{Held, Lock};
+use self::lock::{Lock, LockGuard};
 pub use self::trials::TRIALS;
 
-/// How many tickets one script may touch: Redis does nothing else meanwhile.
+/// How many tickets one script may touch. A script blocks Redis while it runs.
 const BATCH: usize = 1000;
 
-/// How long a subscription may be silent before it is asked whether it lives.
-const QUIET: Duration = Duration::from_secs(5);
+/// How long a subscription may be silent before it is pinged.
+const PING_AFTER: Duration = Duration::from_secs(5);
 
-/// How steps of several processes are kept apart.
+/// How several processes coordinate their steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coordination {
     /// Each step is one script.
     Script,
-    /// Each step is one script under the documented lock, which programs that lock respect.
+    /// Each step is one script that runs under the documented lock, for use beside programs that take this lock.
     Lock,
 }
 
@@ -54,12 +54,12 @@ impl Choice for Coordination {
     const WORDS: &'static [(&'static str, Self)] = &[("script", Self::Script), ("lock", Self::Lock)];
 }
 
-/// Servers beside the primary.
+/// Redis servers in addition to the primary.
 #[derive(Clone, Debug, Default)]
-pub struct Redises {
-    /// Where assignments are read.
+pub struct RedisServers {
+    /// The server that assignments are read from.
     pub assignments: Option<redis_store::Redis>,
-    /// Where tickets are read first.
+    /// The replica that tickets are read from first.
     pub replica: Option<redis_store::Redis>,
 }
 
@@ -70,19 +70,19 @@ pub struct Redis {
     rules: Rules,
     lock: Option<Lock>,
     metrics: Metrics,
-    creating: Batcher<NewTicket, Result<(), Error>>,
-    finding: Batcher<TicketId, Result<Found, Error>>,
+    create_batcher: Batcher<NewTicket, Result<(), Error>>,
+    find_batcher: Batcher<TicketId, Result<StoredTicket, Error>>,
 }
 
-/// Which server is asked for what.
+/// The servers, by purpose.
 #[derive(Clone, Debug)]
 struct Servers {
     primary: redis_store::Redis,
-    others: Redises,
+    others: RedisServers,
 }
 
 impl Servers {
-    fn is_one(&self) -> bool {
+    fn is_single(&self) -> bool {
         self.others.assignments.is_none() && self.others.replica.is_none()
     }
 
@@ -98,9 +98,9 @@ impl Servers {
         self.others.assignments.as_ref().unwrap_or(&self.primary).connection.clone()
     }
 
-    async fn find(&self, keys: &Keys, ids: &[TicketId]) -> Result<Vec<Found>, Error> {
+    async fn find(&self, keys: &Keys, ids: &[TicketId]) -> Result<Vec<StoredTicket>, Error> {
         let assigns: Vec<Key> = ids.iter().map(|id| keys.assign(id)).collect();
-        let (data, assignments) = if self.is_one() {
+        let (data, assignments) = if self.is_single() {
             let tickets = ids.iter().map(|id| keys.ticket(id));
             let mut data = get_many(self.primary(), &tickets.chain(assigns).collect::<Vec<_>>()).await?;
             let assignments = data.split_off(ids.len());
@@ -108,10 +108,14 @@ impl Servers {
         } else {
             tokio::try_join!(self.data(keys, ids), get_many(self.assignments(), &assigns))?
         };
-        Ok(data.into_iter().zip(assignments).map(|(data, assignment)| Found { data, assignment }).collect())
+        Ok(data
+            .into_iter()
+            .zip(assignments)
+            .map(|(data, assignment)| StoredTicket { data, assignment })
+            .collect())
     }
 
-    /// The data of tickets: from the replica, and what it lacks from the primary.
+    /// Reads the data of tickets from the replica, and from the primary what the replica lacks.
     async fn data(&self, keys: &Keys, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
         let keys: Vec<Key> = ids.iter().map(|id| keys.ticket(id)).collect();
         let Some(replica) = &self.others.replica else { return get_many(self.primary(), &keys).await };
@@ -119,7 +123,7 @@ impl Servers {
             tracing::warn!(
                 outage = "replica_url",
                 cause = base::error::chain(&error),
-                "the replica does not answer: asking the primary"
+                "The replica at matchmaking.replica_url does not answer; reading from the primary"
             );
             vec![None; ids.len()]
         });
@@ -135,25 +139,33 @@ impl Servers {
 }
 
 impl Redis {
-    pub(super) fn new(primary: redis_store::Redis, others: Redises, rules: Rules, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        primary: redis_store::Redis,
+        others: RedisServers,
+        rules: Rules,
+        metrics: Metrics,
+    ) -> Self {
         let keys = Keys::new(&primary, &rules.key_prefix);
         let lock = match rules.coordination {
             Coordination::Script => None,
             Coordination::Lock => Some(Lock::new(primary.connection.clone(), &keys)),
         };
         let servers = Servers { primary, others };
-        let (of, at) = (servers.clone(), keys.clone());
-        let creating = Batcher::new(1, BATCH / 4, move |tickets| create(of.clone(), at.clone(), tickets));
-        let (of, at) = (servers.clone(), keys.clone());
-        let finding = Batcher::new(1, BATCH / 4, move |ids| find(of.clone(), at.clone(), ids));
-        Self { servers, keys, rules, lock, metrics, creating, finding }
+        let (batch_servers, batch_keys) = (servers.clone(), keys.clone());
+        let create_batcher = Batcher::new(1, BATCH / 4, move |tickets| {
+            create(batch_servers.clone(), batch_keys.clone(), tickets)
+        });
+        let (batch_servers, batch_keys) = (servers.clone(), keys.clone());
+        let find_batcher =
+            Batcher::new(1, BATCH / 4, move |ids| find(batch_servers.clone(), batch_keys.clone(), ids));
+        Self { servers, keys, rules, lock, metrics, create_batcher, find_batcher }
     }
 
     pub(super) const fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Runs a step with keys of its own, under the lock where that is asked for.
+    /// Runs a script with its own keys, under the lock if the coordination requires it.
     async fn step<T: FromRedisValue>(
         &self,
         script: &'static Script,
@@ -164,13 +176,13 @@ impl Redis {
             None => None,
             Some(lock) => Some(lock.acquire().await?),
         };
-        let mut step = scripts::step(script, &self.keys, own, held.as_ref().map_or("", Held::token));
+        let mut step = scripts::step(script, &self.keys, own, held.as_ref().map_or("", LockGuard::token));
         args(&mut step);
         let run = self.servers.run(&step);
         match held {
             None => run.await,
             Some(held) => {
-                let done = held.during(run).await;
+                let done = held.run_extending(run).await;
                 held.release().await;
                 done
             }
@@ -178,53 +190,54 @@ impl Redis {
     }
 
     pub(super) async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
-        self.creating.run(ticket).await.unwrap_or(Err(Error::Interrupted))
+        self.create_batcher.run(ticket).await.unwrap_or(Err(Error::Interrupted))
     }
 
-    pub(super) async fn find(&self, id: &TicketId) -> Result<Found, Error> {
-        self.finding.run(id.clone()).await.unwrap_or(Err(Error::Interrupted))
+    pub(super) async fn find(&self, id: &TicketId) -> Result<StoredTicket, Error> {
+        self.find_batcher.run(id.clone()).await.unwrap_or(Err(Error::Interrupted))
     }
 
-    pub(super) async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
-        let batches = ids.chunks(BATCH).map(|ids| self.look_at_batch(ids));
+    pub(super) async fn watch_states(&self, ids: &[TicketId]) -> Result<Vec<WatchState>, Error> {
+        let batches = ids.chunks(BATCH).map(|ids| self.watch_states_of_batch(ids));
         Ok(try_join_all(batches).await?.concat())
     }
 
-    async fn look_at_batch(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
+    async fn watch_states_of_batch(&self, ids: &[TicketId]) -> Result<Vec<WatchState>, Error> {
         let assigns: Vec<Key> = ids.iter().map(|id| self.keys.assign(id)).collect();
-        let mut seen: Vec<Seen> = get_many(self.servers.assignments(), &assigns)
+        let mut states: Vec<WatchState> = get_many(self.servers.assignments(), &assigns)
             .await?
             .into_iter()
-            .map(|assignment| assignment.map_or(Seen::Waiting, Seen::Assigned))
+            .map(|assignment| assignment.map_or(WatchState::Waiting, WatchState::Assigned))
             .collect();
-        let waiting: Vec<usize> = (0..ids.len()).filter(|at| seen[*at] == Seen::Waiting).collect();
+        let waiting: Vec<usize> = (0..ids.len()).filter(|at| states[*at] == WatchState::Waiting).collect();
         if waiting.is_empty() {
-            return Ok(seen);
+            return Ok(states);
         }
-        // Usually all are there, which one command can tell.
+        // Usually all of them exist, which one EXISTS command shows.
         let keys: Vec<Key> = waiting.iter().map(|at| self.keys.ticket(&ids[*at])).collect();
-        let there: usize = ::redis::cmd("EXISTS").arg(&keys).query_async(&mut self.servers.primary()).await?;
-        if there < keys.len() {
+        let existing: usize =
+            ::redis::cmd("EXISTS").arg(&keys).query_async(&mut self.servers.primary()).await?;
+        if existing < keys.len() {
             let mut each = ::redis::pipe();
             for key in &keys {
                 each.cmd("EXISTS").arg(key);
             }
-            let there: Vec<bool> = each.query_async(&mut self.servers.primary()).await?;
-            for (at, _) in waiting.into_iter().zip(there).filter(|(_, there)| !there) {
-                seen[at] = Seen::Gone;
+            let existing: Vec<bool> = each.query_async(&mut self.servers.primary()).await?;
+            for (at, _) in waiting.into_iter().zip(existing).filter(|(_, exists)| !exists) {
+                states[at] = WatchState::Gone;
             }
         }
-        Ok(seen)
+        Ok(states)
     }
 
-    pub(super) async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
+    pub(super) async fn delete(&self, id: &TicketId) -> Result<DeleteOutcome, Error> {
         let own = self.keys.ticket_and_assign(id.as_str());
         let add = |step: &mut Call| step.arg(self.keys.gone_channel()).end();
         let deleted: u8 = self.step(&scripts::DELETE, own, add).await?;
         match deleted {
-            0 => Ok(Deleted::Unknown),
-            1 => Ok(Deleted::Done),
-            _ => Ok(Deleted::Assigned),
+            0 => Ok(DeleteOutcome::NotFound),
+            1 => Ok(DeleteOutcome::Deleted),
+            _ => Ok(DeleteOutcome::AlreadyAssigned),
         }
     }
 
@@ -232,13 +245,14 @@ impl Redis {
         self.step(&scripts::DEINDEX, [self.keys.ticket(id)], |step| step.arg("0").end()).await
     }
 
-    pub(super) async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<Fetched, Error> {
+    pub(super) async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<FetchedTickets, Error> {
         let timeout = self.rules.pending_timeout.as_secs();
         let most = self.rules.max_unrecorded;
         let own = || [self.keys.events(), self.keys.idle_engines()];
         let add = |step: &mut Call| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
         let (fetched, queued) = read_fetched(self.step(&scripts::FETCH, own(), add).await?);
-        // Tickets that another program wrote are not in the queue. Once they are, they may be older than those in hand.
+        // Tickets written by another program are not in the queue yet. Once added, they may be older than the fetched
+        // ones.
         if fetched.is_held_back || fetched.waiting <= queued {
             return Ok(fetched);
         }
@@ -251,19 +265,19 @@ impl Redis {
         match again.await {
             Ok(true) => Ok(read_fetched(self.step(&scripts::FETCH, own(), add).await?).0),
             Ok(false) => Ok(fetched),
-            // What was fetched is in hand all the same.
+            // The fetched tickets are usable all the same.
             Err::<_, Error>(error) => {
                 tracing::warn!(
                     outage = "tickets",
                     cause = base::error::chain(&error),
-                    "tickets of other programs are adopted later"
+                    "Cannot add tickets of other programs to the queue; retrying at the next fetch"
                 );
                 Ok(fetched)
             }
         }
     }
 
-    /// Gives tickets that another program wrote their place in the queue. Returns how many.
+    /// Adds tickets that another program wrote to the queue. Returns how many.
     async fn adopt(&self) -> Result<u64, Error> {
         let ids: Vec<String> = ::redis::cmd("ZDIFF")
             .arg(2)
@@ -274,9 +288,10 @@ impl Redis {
         let mut adopted = 0;
         for ids in ids.chunks(BATCH) {
             let ids: Vec<TicketId> = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
-            // What cannot be read takes its place too: reading it for a match takes it out, with a log line.
-            let created =
-                |id: &TicketId, data: Bytes| wire::ticket(id.clone(), &data).map(|ticket| ticket.created);
+            // Unreadable tickets are added too: reading them for a match removes them and logs why.
+            let created = |id: &TicketId, data: Bytes| {
+                wire::decode_ticket(id.clone(), &data).map(|ticket| ticket.created)
+            };
             let data = self.read(&ids).await?;
             let found =
                 ids.iter().zip(data).filter_map(|(id, data)| data.map(|data| (id, created(id, data))));
@@ -309,7 +324,7 @@ impl Redis {
         self.step(&scripts::RELEASE, [], add).await
     }
 
-    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Assigned, Error> {
+    pub(super) async fn assign(&self, groups: &[AssignmentGroup]) -> Result<AssignResult, Error> {
         let mut batches = vec![Vec::new()];
         let mut size = 0;
         for group in groups {
@@ -322,15 +337,18 @@ impl Redis {
                 batch.push(group);
             }
         }
-        let mut all = Assigned::default();
-        for (outcomes, entry) in try_join_all(batches.iter().map(|batch| self.assign_batch(batch))).await? {
+        let mut all = AssignResult::default();
+        for (outcomes, batch) in try_join_all(batches.iter().map(|batch| self.assign_batch(batch))).await? {
             all.outcomes.extend(outcomes);
-            all.entries.extend(entry);
+            all.batches.extend(batch);
         }
         Ok(all)
     }
 
-    async fn assign_batch(&self, groups: &[&Group]) -> Result<(Vec<Outcome>, Option<Entry>), Error> {
+    async fn assign_batch(
+        &self,
+        groups: &[&AssignmentGroup],
+    ) -> Result<(Vec<AssignOutcome>, Option<UnrecordedBatch>), Error> {
         let check = if self.rules.check_tickets { "1" } else { "0" };
         let lifetime = self.rules.assigned_ttl.as_millis() as u64;
         let tickets = || groups.iter().flat_map(|group| &group.tickets);
@@ -343,28 +361,32 @@ impl Redis {
             for group in groups {
                 let is_fenced = if group.fence.is_some() { "1" } else { "0" };
                 let assignments = group.assignments.all();
-                step.arg(group.tickets.len()).arg(is_fenced).arg(&group.made[..]).arg(assignments.len());
+                step.arg(group.tickets.len())
+                    .arg(is_fenced)
+                    .arg(&group.encoded_match[..])
+                    .arg(assignments.len());
                 assignments.iter().for_each(|assignment| step.arg(&assignment[..]).end());
             }
         };
         let (key, obstacles): (Option<String>, Vec<i64>) = self.step(&scripts::ASSIGN, own, add).await?;
-        let outcomes: Vec<Outcome> =
+        let outcomes: Vec<AssignOutcome> =
             groups.iter().zip(obstacles).map(|(group, obstacle)| outcome(group, obstacle)).collect();
-        let made = groups.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Assigned);
-        let entry = key.map(|key| {
-            let made: Vec<&[u8]> = made.map(|(group, _)| &group.made[..]).collect();
-            Entry { key, made: made.concat().into() }
+        let assigned =
+            groups.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == AssignOutcome::Assigned);
+        let batch = key.map(|key| {
+            let matches: Vec<&[u8]> = assigned.map(|(group, _)| &group.encoded_match[..]).collect();
+            UnrecordedBatch { key, matches: matches.concat().into() }
         });
-        Ok((outcomes, entry))
+        Ok((outcomes, batch))
     }
 
-    /// Copies assignments to where they are read. The first copy stands.
-    async fn copy_assignments(&self, made: &Bytes) -> Result<(), Error> {
+    /// Copies assignments to the server that they are read from. The first copy wins.
+    async fn copy_assignments(&self, matches: &Bytes) -> Result<(), Error> {
         let Some(assignments) = &self.servers.others.assignments else { return Ok(()) };
         let lifetime = self.rules.assigned_ttl.as_millis().to_string();
         let mut copies = ::redis::pipe();
-        for made in wire::matches_made(made).unwrap_or_default() {
-            for (id, assignment) in wire::assignments(&made) {
+        for match_ in wire::decode_matches(matches).unwrap_or_default() {
+            for (id, assignment) in wire::ticket_assignments(&match_) {
                 let Some(id) = TicketId::parse(id) else { continue };
                 let assignment = buffa::Message::encode_to_vec(assignment);
                 let set = copies.cmd("SET").arg(self.keys.assign(&id)).arg(assignment);
@@ -374,24 +396,24 @@ impl Redis {
         Ok(copies.query_async::<()>(&mut assignments.connection.clone()).await?)
     }
 
-    pub(super) async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {
+    pub(super) async fn ticket_events(&self) -> Result<BoxStream<'static, TicketEvent>, Error> {
         let (assigned, gone) = (self.keys.assigned_channel(), self.keys.gone_channel());
-        let messages = self.servers.primary.subscribe(&[assigned.clone(), gone], QUIET).await?;
-        let pushes = messages.filter_map(move |message| {
+        let messages = self.servers.primary.subscribe(&[assigned.clone(), gone], PING_AFTER).await?;
+        let events = messages.filter_map(move |message| {
             let payload = Bytes::copy_from_slice(message.get_payload_bytes());
-            let push = if message.get_channel_name() == assigned {
-                Some(Push::Assigned(payload))
+            let event = if message.get_channel_name() == assigned {
+                Some(TicketEvent::Assigned(payload))
             } else {
-                std::str::from_utf8(&payload).ok().and_then(TicketId::parse).map(Push::Gone)
+                std::str::from_utf8(&payload).ok().and_then(TicketId::parse).map(TicketEvent::Gone)
             };
-            async { push }
+            async { event }
         });
-        Ok(pushes.boxed())
+        Ok(events.boxed())
     }
 
     pub(super) async fn listen_for_wakes(&self, engine: &EngineName, wake: &Notify) -> Result<(), Error> {
-        let messages = self.servers.primary.subscribe(&[self.keys.wake_channel(engine)], QUIET).await?;
-        // What arrived before we listened.
+        let messages = self.servers.primary.subscribe(&[self.keys.wake_channel(engine)], PING_AFTER).await?;
+        // Tickets may have been created before the subscription began.
         wake.notify_one();
         messages.for_each(async |_| wake.notify_one()).await;
         Ok(())
@@ -402,11 +424,35 @@ impl Redis {
         both.cmd("ZRANGE").arg(self.keys.queue()).arg(0).arg(limit.saturating_sub(1));
         both.cmd("SCARD").arg(self.keys.all());
         let (ids, count): (Vec<String>, u64) = both.query_async(&mut self.servers.primary()).await?;
-        // Redis has no way to ask for none.
+        // ZRANGE cannot return an empty range, hence `take(limit)`.
         Ok((ids.iter().take(limit).filter_map(|id| TicketId::parse(id)).collect(), count))
     }
 
-    pub(super) async fn status(&self, id: &TicketId) -> Result<Status, Error> {
+    pub(super) async fn waiting_times(&self, bounds: &[i64], oldest: usize) -> Result<WaitingTimes, Error> {
+        let queue = self.keys.queue();
+        let mut all = ::redis::pipe();
+        all.cmd("SCARD").arg(self.keys.all());
+        all.cmd("TIME");
+        all.cmd("ZRANGE").arg(&queue).arg(0).arg(oldest.saturating_sub(1)).arg("WITHSCORES");
+        let (tickets, (now, _), found): (u64, (f64, u64), Vec<(String, f64)>) =
+            all.query_async(&mut self.servers.primary()).await?;
+        let mut counts = ::redis::pipe();
+        let live = now - self.rules.pending_timeout.as_secs_f64();
+        counts.cmd("ZCOUNT").arg(self.keys.pending()).arg(live).arg("+inf");
+        let starts = std::iter::once("-inf".to_owned()).chain(bounds.iter().map(i64::to_string));
+        let ends = bounds.iter().map(|bound| format!("({bound}")).chain(["+inf".to_owned()]);
+        for (start, end) in starts.zip(ends) {
+            counts.cmd("ZCOUNT").arg(&queue).arg(start).arg(end);
+        }
+        let mut ranges: Vec<u64> = counts.query_async(&mut self.servers.primary()).await?;
+        let pending = ranges.remove(0);
+        // ZRANGE cannot return an empty range, hence `take`.
+        let found = found.into_iter().take(oldest);
+        let oldest = found.filter_map(|(id, created)| Some((TicketId::parse(&id)?, created as i64)));
+        Ok(WaitingTimes { tickets, pending, ranges, oldest: oldest.collect() })
+    }
+
+    pub(super) async fn status(&self, id: &TicketId) -> Result<TicketStatus, Error> {
         let found = self.find(id).await?;
         let mut all = ::redis::pipe();
         all.cmd("SISMEMBER").arg(self.keys.all()).arg(id.as_str());
@@ -416,25 +462,25 @@ impl Redis {
         let (indexed, since, ttl, (now, _)): (bool, Option<f64>, i64, (f64, u64)) =
             all.query_async(&mut self.servers.primary()).await?;
         let live = now - self.rules.pending_timeout.as_secs_f64();
-        Ok(Status {
+        Ok(TicketStatus {
             found,
-            indexed,
+            is_indexed: indexed,
             pending_since: since.filter(|since| *since >= live).map(|since| since as i64),
             ttl: ttl.try_into().ok().map(Duration::from_millis),
         })
     }
 }
 
-/// What the script that assigns says of a match.
-fn outcome(group: &Group, obstacle: i64) -> Outcome {
+/// Reads the outcome of a match from the reply of `assign.lua`.
+fn outcome(group: &AssignmentGroup, obstacle: i64) -> AssignOutcome {
     match usize::try_from(obstacle).map(|place| place.checked_sub(1).and_then(|at| group.tickets.get(at))) {
-        Err(_) => Outcome::Abandoned,
-        Ok(None) => Outcome::Assigned,
-        Ok(Some(id)) => Outcome::Refused(id.clone()),
+        Err(_) => AssignOutcome::Abandoned,
+        Ok(None) => AssignOutcome::Assigned,
+        Ok(Some(id)) => AssignOutcome::Refused(id.clone()),
     }
 }
 
-/// Makes tickets that arrived together in one script. It needs no lock: no other step can be disturbed by it.
+/// Creates a batch of tickets with one script. Needs no lock, because it cannot disturb any other step.
 async fn create(servers: Servers, keys: Keys, tickets: Vec<NewTicket>) -> Vec<Result<(), Error>> {
     let own =
         std::iter::once(keys.idle_engines()).chain(tickets.iter().map(|ticket| keys.ticket(&ticket.id)));
@@ -443,17 +489,17 @@ async fn create(servers: Servers, keys: Keys, tickets: Vec<NewTicket>) -> Vec<Re
     for ticket in &tickets {
         step.arg(ticket.ttl.as_millis() as u64).arg(ticket.created.micros()).arg(&ticket.data[..]);
     }
-    let mut made = servers.run::<()>(&step).await;
-    if is_cut_off(&made) {
-        made = servers.run(&step).await;
+    let mut created = servers.run::<()>(&step).await;
+    if is_unreachable(&created) {
+        created = servers.run(&step).await;
     }
-    vec![made; tickets.len()]
+    vec![created; tickets.len()]
 }
 
-/// Reads what there is under these ids, for players.
-async fn find(servers: Servers, keys: Keys, ids: Vec<TicketId>) -> Vec<Result<Found, Error>> {
+/// Reads a batch of tickets for players.
+async fn find(servers: Servers, keys: Keys, ids: Vec<TicketId>) -> Vec<Result<StoredTicket, Error>> {
     let mut found = servers.find(&keys, &ids).await;
-    if is_cut_off(&found) {
+    if is_unreachable(&found) {
         found = servers.find(&keys, &ids).await;
     }
     match found {
@@ -462,8 +508,8 @@ async fn find(servers: Servers, keys: Keys, ids: Vec<TicketId>) -> Vec<Result<Fo
     }
 }
 
-/// Whether the connection was lost meanwhile: what does no harm when it is done twice is then done again.
-fn is_cut_off<T>(done: &Result<T, Error>) -> bool {
+/// Returns whether the connection was lost. Idempotent calls are then repeated.
+fn is_unreachable<T>(done: &Result<T, Error>) -> bool {
     matches!(done, Err(Error::Store(redis_store::Error::Unreachable(_))))
 }
 
@@ -471,8 +517,10 @@ async fn get_many(mut connection: ConnectionManager, keys: &[Key]) -> Result<Vec
     Ok(::redis::cmd("MGET").arg(keys).query_async(&mut connection).await?)
 }
 
-/// Also returns the size of the queue.
-fn read_fetched((waiting, queued, is_held_back, ids): (u64, u64, bool, Vec<String>)) -> (Fetched, u64) {
+/// Reads the reply of `fetch.lua`. Also returns the size of the queue.
+fn read_fetched(
+    (waiting, queued, is_held_back, ids): (u64, u64, bool, Vec<String>),
+) -> (FetchedTickets, u64) {
     let ids = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
-    (Fetched { ids, waiting, is_held_back }, queued)
+    (FetchedTickets { ids, waiting, is_held_back }, queued)
 }

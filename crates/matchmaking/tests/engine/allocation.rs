@@ -1,11 +1,11 @@
-//! Servers that are allocated and not used are given back, and none that is used.
+//! Unused servers are given back, and used ones are not.
 
 use std::time::Duration;
 
 use matchmaking::engine::{EngineConfig, Profile, Tick};
 use matchmaking::model::TicketId;
 use serde_json::json;
-use testkit::{Proxy, Seed, SqlPlace, SqlServer, eventually, need};
+use testkit::{FaultProxy, Seed, SqlServer, TestDatabase, eventually, need};
 use work_queue::Filter;
 
 use crate::fleet::{DB_TIMEOUT, Fleet, Giving};
@@ -14,16 +14,16 @@ use crate::world::{World, engine_config};
 use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
-    a_used_server_is_not_given_back,
-    a_late_answer_is_given_back,
-    a_server_is_given_back_when_a_player_cancels_meanwhile,
-    a_server_whose_item_is_unreadable_is_given_back,
-    late_engine_cannot_assign_what_was_swept,
-    a_match_that_is_made_and_not_recorded_is_not_swept,
-    whatever_happens_every_server_is_used_or_given_back,
+    used_server_is_not_given_back,
+    server_of_a_late_response_is_given_back,
+    server_is_given_back_if_a_player_cancels_meanwhile,
+    server_of_an_unreadable_item_is_given_back,
+    late_engine_cannot_assign_a_swept_match,
+    unrecorded_match_is_not_swept,
+    every_server_is_used_or_given_back_under_random_failures,
 }
 
-/// An engine that waits for its allocator.
+/// An engine with a long assigner timeout.
 fn patient() -> EngineConfig {
     EngineConfig { assigner_timeout: PATIENCE, ..engine_config() }
 }
@@ -38,7 +38,7 @@ async fn wait_for_given_back(giving: &Giving, fleet: &Fleet, count: usize) {
     .await;
 }
 
-async fn a_used_server_is_not_given_back(world: World) {
+async fn used_server_is_not_given_back(world: World) {
     let fleet = Fleet::start().await;
     let giving = Giving::start_with(&world, &fleet, patient()).await;
     let [_, _] = world.tickets(&[]).await;
@@ -50,7 +50,7 @@ async fn a_used_server_is_not_given_back(world: World) {
     assert!(fleet.given_back().is_empty());
 }
 
-async fn a_late_answer_is_given_back(world: World) {
+async fn server_of_a_late_response_is_given_back(world: World) {
     let fleet = Fleet::start_closed().await;
     let config = EngineConfig { assigner_timeout: Duration::from_millis(900), ..engine_config() };
     let giving = Giving::start_with(&world, &fleet, config).await;
@@ -63,8 +63,8 @@ async fn a_late_answer_is_given_back(world: World) {
     assert!(ids.iter().all(|id| *id == ids[0]), "under the same id: {ids:?}");
     assert_eq!(fleet.allocated().len(), 1, "and for the same match");
 
-    // The call waits until the service has surely finished with the request.
-    assert_eq!(giving.give_back.tick().await.unwrap().finished.later, 1);
+    // The call waits until the service must have finished processing the request.
+    assert_eq!(giving.give_back.tick().await.unwrap().finished.postponed, 1);
     assert!(fleet.given_back().is_empty());
     fleet.open();
     wait_for_given_back(&giving, &fleet, 1).await;
@@ -80,7 +80,7 @@ async fn a_late_answer_is_given_back(world: World) {
     fleet.assert_balanced(&giving.used());
 }
 
-async fn a_server_is_given_back_when_a_player_cancels_meanwhile(world: World) {
+async fn server_is_given_back_if_a_player_cancels_meanwhile(world: World) {
     let fleet = Fleet::start_closed().await;
     let giving = Giving::start_with(&world, &fleet, patient()).await;
     let [a, b, c, d] = world.tickets(&[]).await;
@@ -98,7 +98,7 @@ async fn a_server_is_given_back_when_a_player_cancels_meanwhile(world: World) {
     fleet.assert_balanced(&giving.used());
 }
 
-async fn a_server_whose_item_is_unreadable_is_given_back(world: World) {
+async fn server_of_an_unreadable_item_is_given_back(world: World) {
     let fleet = Fleet::start().await;
     let giving = Giving::start_with(&world, &fleet, patient()).await;
     fleet.edit_answers(|items| items[0] = json!({ "match_id": "?", "connection": "x:1" }));
@@ -112,8 +112,8 @@ async fn a_server_whose_item_is_unreadable_is_given_back(world: World) {
     fleet.assert_balanced(&giving.used());
 }
 
-/// The engine asks, falls asleep, and wakes up after a sweeper has given its match back.
-async fn late_engine_cannot_assign_what_was_swept(world: World) {
+/// The engine calls the allocator, stalls, and continues after a sweeper has abandoned its match.
+async fn late_engine_cannot_assign_a_swept_match(world: World) {
     let fleet = Fleet::start_closed().await;
     let giving = Giving::start_with(&world, &fleet, patient()).await;
     let tickets: [TicketId; 2] = world.tickets(&[]).await;
@@ -131,7 +131,7 @@ async fn late_engine_cannot_assign_what_was_swept(world: World) {
     assert_eq!(world.metric("playhouse_matchmaking_allocations_open"), 0.0);
 }
 
-async fn a_match_that_is_made_and_not_recorded_is_not_swept(world: World) {
+async fn unrecorded_match_is_not_swept(world: World) {
     let fleet = Fleet::start().await;
     let giving = Giving::start_with(&world, &fleet, patient()).await;
     giving.be_away(true);
@@ -147,9 +147,9 @@ async fn a_match_that_is_made_and_not_recorded_is_not_swept(world: World) {
     assert!(fleet.given_back().is_empty());
 }
 
-/// Two engines, a service that fails half of the time, players who leave, a database that is away now and then, a sweeper that is
-/// always too early.
-async fn whatever_happens_every_server_is_used_or_given_back(world: World) {
+/// Two engines, a service that fails half of the time, players who cancel, a database with outages, and a sweeper that
+/// is always too early.
+async fn every_server_is_used_or_given_back_under_random_failures(world: World) {
     let fleet = Fleet::start().await;
     let seed = Seed::new();
     fleet.be_unreliable(Some(seed.choices(0)));
@@ -160,7 +160,7 @@ async fn whatever_happens_every_server_is_used_or_given_back(world: World) {
         waiting.extend(world.tickets::<4>(&[]).await);
         let leaves = async {
             tokio::time::sleep(Duration::from_millis(leaving.u64(0..20))).await;
-            // Who has a match already stays.
+            // A player with a match stays.
             let leaver = &waiting[leaving.usize(0..waiting.len())];
             world.store.delete(leaver).await.unwrap();
         };
@@ -193,7 +193,7 @@ async fn whatever_happens_every_server_is_used_or_given_back(world: World) {
 }
 
 #[tokio::test]
-async fn a_match_that_is_left_out_leaves_nothing_behind() {
+async fn match_without_a_server_leaves_no_row() {
     let (fleet, world) = (Fleet::start().await, World::in_memory());
     let giving = Giving::start_with(&world, &fleet, patient()).await;
     fleet.edit_answers(Vec::clear);
@@ -205,7 +205,7 @@ async fn a_match_that_is_left_out_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_service_that_was_never_reached_is_told_nothing() {
+async fn unreachable_service_gets_no_give_back_call() {
     let (mut fleet, world) = (Fleet::start().await, World::in_memory());
     fleet.url = "http://127.0.0.1:1/fleet".to_owned();
     let giving = Giving::start_with(&world, &fleet, patient()).await;
@@ -216,7 +216,7 @@ async fn a_service_that_was_never_reached_is_told_nothing() {
 }
 
 #[tokio::test]
-async fn without_the_database_the_service_is_not_asked() {
+async fn service_is_not_called_without_the_database() {
     let (fleet, world) = (Fleet::start().await, World::in_memory());
     let giving = Giving::start(&world, &fleet).await;
     giving.db.close().await;
@@ -228,12 +228,12 @@ async fn without_the_database_the_service_is_not_asked() {
     assert_eq!(fleet.requests(), 0);
 }
 
-/// A static assigner allocates nothing, so nothing is given back when a player leaves meanwhile.
+/// A static assigner allocates nothing, so nothing is given back when a player cancels meanwhile.
 #[tokio::test]
-async fn a_refused_match_without_an_allocator_needs_no_database() {
+async fn refused_match_without_an_allocator_needs_no_database() {
     let server = need!(SqlServer::shared().await);
     let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = FaultProxy::to(server.addr()).await;
     let (fleet, world) = (Fleet::start().await, World::in_memory());
     let giving = Giving::start_at(&proxy.url(database.url()), &world, &fleet, patient()).await;
     let store = world.store.clone();
@@ -247,16 +247,16 @@ async fn a_refused_match_without_an_allocator_needs_no_database() {
     let profile = Profile { assigner, ..duels() };
     let engine = world.engine_with(vec![profile], patient()).with_allocations(giving.allocations.clone());
     let [_, stays] = world.tickets(&[]).await;
-    // Whatever is sent to the database now waits for its timeout.
+    // Every query to the database now runs into its timeout.
     proxy.half_open().await;
     let tick = tokio::time::timeout(DB_TIMEOUT / 2, engine.tick()).await.expect("it waits for no database");
     assert_eq!(tick.unwrap(), Tick { fetched: 2, assigned: 0, released: 2, failures: 0 });
     assert_eq!(world.free().await, [stays]);
 }
 
-/// A service that fails is not asked for everything again in every tick: all of that would have to be given back.
+/// A failing service is not called for all matches in every tick: all of them would have to be given back.
 #[tokio::test]
-async fn a_service_that_fails_is_spared() {
+async fn failing_service_is_called_for_one_match_at_a_time() {
     let (fleet, world) = (Fleet::start_closed().await, World::in_memory());
     let giving = Giving::start(&world, &fleet).await;
     let tickets: [TicketId; 4] = world.tickets(&[]).await;
@@ -282,15 +282,15 @@ async fn a_service_that_fails_is_spared() {
 }
 
 testkit::on_all_stores!(
-    an_abandoned_match_is_an_event_and_a_call_in_one_step,
-    a_call_that_is_refused_is_retried_and_then_waits_for_an_operator,
+    abandoned_match_appends_event_and_call_in_one_transaction,
+    refused_give_back_is_retried_then_waits_for_an_operator,
 );
 
-async fn giving_on(place: &SqlPlace, world: &World, fleet: &Fleet) -> Giving {
+async fn giving_on(place: &TestDatabase, world: &World, fleet: &Fleet) -> Giving {
     Giving::start_at(&place.url(), world, fleet, patient()).await
 }
 
-async fn an_abandoned_match_is_an_event_and_a_call_in_one_step(place: &SqlPlace) {
+async fn abandoned_match_appends_event_and_call_in_one_transaction(place: &TestDatabase) {
     let (fleet, world) = (Fleet::start().await, World::in_memory());
     let giving = giving_on(place, &world, &fleet).await;
     fleet.edit_answers(|items| items[0]["connection"] = json!(7));
@@ -306,12 +306,12 @@ async fn an_abandoned_match_is_an_event_and_a_call_in_one_step(place: &SqlPlace)
     assert_eq!(events[0], expected);
     wait_for_given_back(&giving, &fleet, 1).await;
     assert!(fleet.given_back().contains_key(&calls[0].id.to_string()));
-    // Whatever the sweeper finds later, it is not done twice.
+    // The sweeper does not give it back a second time.
     assert_eq!(giving.sweeper.tick().await.unwrap(), 0);
     assert_eq!(giving.events().await.len(), 1);
 }
 
-async fn a_call_that_is_refused_is_retried_and_then_waits_for_an_operator(place: &SqlPlace) {
+async fn refused_give_back_is_retried_then_waits_for_an_operator(place: &TestDatabase) {
     let (fleet, world) = (Fleet::start().await, World::in_memory());
     let giving = giving_on(place, &world, &fleet).await;
     fleet.edit_answers(|items| items[0]["connection"] = json!(""));

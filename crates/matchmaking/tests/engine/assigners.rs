@@ -1,4 +1,4 @@
-//! Assigners that fail: how often they are asked, what operators see of it, and what becomes of the tickets.
+//! Failing assigners: how often they are called, what operators see, and what happens to the tickets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use matchmaking::Operator;
+use matchmaking::MatchmakingAdmin;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::TicketId;
 use testkit::eventually;
@@ -18,10 +18,10 @@ use crate::world::{World, engine_config};
 use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
-    a_failing_service_is_asked_with_backoff_and_holds_no_tickets,
-    a_failing_plugin_is_asked_with_backoff,
-    profiles_with_the_same_assigner_spare_it_together,
-    operators_see_that_the_assigner_fails_and_that_it_no_longer_does,
+    failing_service_is_called_with_backoff_and_holds_no_tickets,
+    failing_plugin_is_called_with_backoff,
+    profiles_with_the_same_assigner_share_its_breaker,
+    operators_see_assigner_failure_and_recovery,
 }
 
 /// An engine that ticks as often as it can.
@@ -29,11 +29,12 @@ fn eager() -> EngineConfig {
     EngineConfig { tick: Duration::from_millis(20), assigner_timeout: PATIENCE, ..engine_config() }
 }
 
-/// How long failures are watched. The waits are at least 125, 250, 500 and 1,000 ms: there is time for so many calls.
+/// How long failures are observed. The backoff is at least 125, 250, 500 and 1,000 ms, which leaves time for this many
+/// calls.
 const WATCHED: Duration = Duration::from_millis(1_800);
 const CALLS: usize = 4;
 
-async fn a_failing_service_is_asked_with_backoff_and_holds_no_tickets(world: World) {
+async fn failing_service_is_called_with_backoff_and_holds_no_tickets(world: World) {
     let service = Service::start(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()).await;
     let engine = world.engine_with(vec![profile(&service.url, None, &world.clock)], eager());
     let tickets: [TicketId; 4] = world.tickets(&[]).await;
@@ -49,7 +50,7 @@ async fn a_failing_service_is_asked_with_backoff_and_holds_no_tickets(world: Wor
     assert_eq!(world.free().await, tickets);
 }
 
-async fn a_failing_plugin_is_asked_with_backoff(world: World) {
+async fn failing_plugin_is_called_with_backoff(world: World) {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let failing = assigner(move |_| {
@@ -66,7 +67,7 @@ async fn a_failing_plugin_is_asked_with_backoff(world: World) {
     assert_eq!(world.free().await, tickets);
 }
 
-async fn profiles_with_the_same_assigner_spare_it_together(world: World) {
+async fn profiles_with_the_same_assigner_share_its_breaker(world: World) {
     let service = Service::start(|_| StatusCode::FORBIDDEN.into_response()).await;
     let one = profile(&service.url, None, &world.clock);
     let other = Profile { name: "other".into(), ..one.clone() };
@@ -83,7 +84,7 @@ async fn profiles_with_the_same_assigner_spare_it_together(world: World) {
     assert_eq!(profiles, ["duels", "other"], "both are reported, whichever was asked for last");
 }
 
-async fn operators_see_that_the_assigner_fails_and_that_it_no_longer_does(world: World) {
+async fn operators_see_assigner_failure_and_recovery(world: World) {
     let is_well = Arc::new(AtomicBool::new(false));
     let well = is_well.clone();
     let service = Service::start(move |question| match well.load(Ordering::Relaxed) {
@@ -92,8 +93,9 @@ async fn operators_see_that_the_assigner_fails_and_that_it_no_longer_does(world:
     })
     .await;
     let profiles = vec![profile(&service.url, None, &world.clock)];
-    // Another process, which has no engine.
-    let operator = Operator::new(world.another_store().await, profiles.clone(), 100, world.clock.clone());
+    // Another process, without an engine.
+    let operator =
+        MatchmakingAdmin::new(world.another_store().await, profiles.clone(), 100, world.clock.clone());
     let engine = world.engine_with(profiles, eager());
     let [first, second, odd] = world.tickets(&[]).await;
     world.store.delete(&odd).await.unwrap();
@@ -103,7 +105,7 @@ async fn operators_see_that_the_assigner_fails_and_that_it_no_longer_does(world:
         eventually("the operator sees the players and the failure", PATIENCE, async || {
             let why = why(ticket).await;
             let expected = [
-                "profile duels, pool pool: it is in, with 1 other tickets; 2 of 2 found",
+                "profile duels, pool pool: admitted, with 1 other ticket; 2 of 2 found",
                 "fleet: the service answered 500 Internal Server Error",
             ];
             expected.iter().all(|part| why.contains(part)).then_some(()).ok_or(why)
@@ -121,9 +123,9 @@ async fn operators_see_that_the_assigner_fails_and_that_it_no_longer_does(world:
     running.stop().await;
 }
 
-/// A plugin in Rust names data for one player, too.
+/// A plugin in Rust can return data for a single ticket too.
 #[tokio::test]
-async fn a_plugin_gives_players_data_of_their_own() {
+async fn plugin_can_return_data_per_ticket() {
     use matchmaking::model::Any;
 
     let world = World::in_memory();

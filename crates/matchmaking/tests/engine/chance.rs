@@ -1,4 +1,4 @@
-//! Many engines, plugins that fail at random, players who leave at random: no ticket is lost, none plays twice.
+//! Many engines, random plugin failures, random cancellations: no ticket is lost, and none is assigned twice.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use futures::future::join_all;
 use matchmaking::Engine;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Proposal, TicketId};
-use matchmaking::store::Deleted;
+use matchmaking::store::DeleteOutcome;
 use proto::openmatch::Assignment;
 use testkit::Seed;
 
@@ -22,12 +22,12 @@ use crate::world::{World, engine_config};
 
 const TICKETS: usize = 2000;
 const ENGINES: usize = 4;
-/// How long engines go on once all tickets are there.
+/// How long engines keep running once all tickets exist.
 const LONGEST: Duration = Duration::from_secs(5);
 
 on_both_stores! {
-    whatever_fails_every_ticket_plays_once_or_has_left_or_waits,
-    also_when_engines_take_each_others_tickets,
+    every_ticket_is_assigned_once_or_cancelled_or_waiting,
+    every_ticket_is_assigned_once_with_a_short_pending_timeout,
 }
 
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Dice {
         self.0.lock().unwrap().u32(0..n) == 0
     }
 
-    /// Some fault, rarely one that takes its time.
+    /// Returns a random fault, rarely a slow one.
     fn fault(&self) -> Option<Fault> {
         match self.0.lock().unwrap().u32(0..100) {
             0..10 => Some(Fault::Error),
@@ -57,7 +57,7 @@ impl Dice {
     }
 }
 
-/// Pairs of one tag in any order, some of them proposed twice.
+/// Pairs tickets of one tag in random order, and proposes some pairs twice.
 fn profile(tag: &str, dice: &Dice) -> Profile {
     let (of, at) = (dice.clone(), dice.clone());
     Profile {
@@ -116,12 +116,12 @@ async fn engine(world: &World, choices: Rng) -> Engine {
     world.engine_over(world.another_store().await, profiles, config).with_evaluator(careless)
 }
 
-async fn whatever_fails_every_ticket_plays_once_or_has_left_or_waits(world: World) {
+async fn every_ticket_is_assigned_once_or_cancelled_or_waiting(world: World) {
     play(world).await;
 }
 
-async fn also_when_engines_take_each_others_tickets(world: World) {
-    // Tickets are active again at once, or with Redis at the next second.
+async fn every_ticket_is_assigned_once_with_a_short_pending_timeout(world: World) {
+    // Tickets become active again at once, or with Redis in the next second.
     let world = world.under_at(Clock::system(), |rules| rules.pending_timeout = Duration::ZERO);
     play(world).await;
 }
@@ -137,8 +137,8 @@ async fn play(world: World) {
             let mut ticks = 0;
             let mut last = 0;
             let mut since_all_made = None;
-            // Some more matches once all tickets are there, but not until everybody has played. An assigner that has failed is left alone
-            // for a while, so ticks alone say nothing.
+            // Run more ticks once all tickets exist, but not until all are assigned. A failed assigner is not called
+            // for a while, so a number of ticks alone would not do.
             while last < 25 && since_all_made.is_none_or(|since: Instant| since.elapsed() < LONGEST) {
                 let tick = engine.tick().await.unwrap();
                 ticks += 1;
@@ -168,13 +168,13 @@ async fn play(world: World) {
     for working in working {
         assert!(working.await.unwrap() > 0);
     }
-    assert_everybody_is_somewhere(&world, &tickets, &left).await;
+    assert_every_ticket_is_accounted_for(&world, &tickets, &left).await;
 }
 
-async fn assert_everybody_is_somewhere(
+async fn assert_every_ticket_is_accounted_for(
     world: &World,
     tickets: &[TicketId],
-    left: &HashMap<TicketId, Deleted>,
+    left: &HashMap<TicketId, DeleteOutcome>,
 ) {
     let mut connections = HashMap::new();
     for made in world.made().await {
@@ -193,14 +193,14 @@ async fn assert_everybody_is_somewhere(
         let assigned = assigned.map(|data| Assignment::decode_from_slice(data).unwrap().connection);
         assert_eq!(assigned.as_ref(), connections.get(ticket), "{ticket}");
         if connections.contains_key(ticket) {
-            assert_ne!(left.get(ticket), Some(&Deleted::Done), "{ticket} has left and plays");
-            assert!(!status.indexed && !free.contains(ticket), "{ticket} plays and waits");
+            assert_ne!(left.get(ticket), Some(&DeleteOutcome::Deleted), "{ticket} has left and plays");
+            assert!(!status.is_indexed && !free.contains(ticket), "{ticket} plays and waits");
             played += 1;
         } else if let Some(how) = left.get(ticket) {
-            assert_eq!(*how, Deleted::Done, "{ticket} was told that it plays");
-            assert!(!status.indexed && status.found.data.is_none(), "{ticket} has left and waits");
+            assert_eq!(*how, DeleteOutcome::Deleted, "{ticket} was assigned as well");
+            assert!(!status.is_indexed && status.found.data.is_none(), "{ticket} has left and waits");
         } else {
-            assert!(status.indexed && status.found.data.is_some(), "{ticket} is lost");
+            assert!(status.is_indexed && status.found.data.is_some(), "{ticket} is lost");
             assert!(status.pending_since.is_none() && free.contains(ticket), "{ticket} is held by nobody");
             waiting += 1;
         }

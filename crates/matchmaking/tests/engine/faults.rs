@@ -1,4 +1,4 @@
-//! Plugins that fail: whose tickets are affected, and for how long.
+//! Failing plugins: which tickets are affected, and for how long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,20 +13,25 @@ use crate::plugins::{Fault, assigner, duels, duels_of, evaluator, function};
 use crate::world::World;
 use crate::{PATIENCE, on_both_stores};
 
-/// No tick waits for a plugin longer than its deadline; the rest is for a busy machine.
+/// No tick waits for a plugin beyond its deadline; the rest is slack for a busy machine.
 const TICK: Duration = Duration::from_millis(600);
 
 on_both_stores! {
-    a_match_function_that_fails_costs_its_own_profile_one_tick,
-    an_assigner_that_fails_costs_its_own_profile_one_tick,
-    an_evaluator_that_fails_costs_everybody_one_tick,
+    failing_match_function_costs_its_own_profile_one_tick,
+    failing_assigner_costs_its_own_profile_one_tick,
+    failing_evaluator_costs_all_profiles_one_tick,
     all_plugins_of_all_profiles_may_fail_at_once,
-    tickets_of_a_failed_assigner_are_another_engines_at_once,
-    a_plugin_that_failed_once_is_asked_again,
+    another_engine_can_fetch_tickets_of_a_failed_assigner_at_once,
+    plugin_is_called_again_after_a_failure,
 }
 
-/// Ticks with the tickets of one tag failing: the others play, these can be had by anybody at once.
-async fn assert_only_bad_ones_wait(world: &World, engine: &matchmaking::Engine, step: &str, fault: Fault) {
+/// Ticks while the plugin of one tag fails. The other tickets are assigned, and the failed ones are free at once.
+async fn assert_only_the_failing_profile_waits(
+    world: &World,
+    engine: &matchmaking::Engine,
+    step: &str,
+    fault: Fault,
+) {
     let [bad_a, bad_b, bad_c] = world.tickets(&["bad"]).await;
     let [good_a, good_b] = world.tickets(&["good"]).await;
     let before = world.failures("bad", step);
@@ -45,24 +50,24 @@ async fn assert_only_bad_ones_wait(world: &World, engine: &matchmaking::Engine, 
     assert_eq!(world.made().await.len(), 1, "{fault:?}");
 }
 
-async fn a_match_function_that_fails_costs_its_own_profile_one_tick(world: World) {
+async fn failing_match_function_costs_its_own_profile_one_tick(world: World) {
     for fault in Fault::ALL {
         let failing = function(move |_| fault.happen());
         let bad = Profile { function: failing, ..duels_of("bad") };
         let engine = world.engine(vec![bad, duels_of("good")]);
-        assert_only_bad_ones_wait(&world, &engine, "match_function", fault).await;
+        assert_only_the_failing_profile_waits(&world, &engine, "match_function", fault).await;
     }
 }
 
-async fn an_assigner_that_fails_costs_its_own_profile_one_tick(world: World) {
+async fn failing_assigner_costs_its_own_profile_one_tick(world: World) {
     for fault in Fault::ALL {
         let failing = assigner(move |_| fault.happen());
         let engine = world.engine(vec![Profile { assigner: failing, ..duels_of("bad") }, duels_of("good")]);
-        assert_only_bad_ones_wait(&world, &engine, "assigner", fault).await;
+        assert_only_the_failing_profile_waits(&world, &engine, "assigner", fault).await;
     }
 }
 
-async fn an_evaluator_that_fails_costs_everybody_one_tick(world: World) {
+async fn failing_evaluator_costs_all_profiles_one_tick(world: World) {
     let tickets: [TicketId; 5] = world.tickets(&["a"]).await;
     for (count, fault) in (1_u8..).zip(Fault::ALL) {
         let engine = world.engine(vec![duels_of("a"), duels_of("b")]);
@@ -92,7 +97,7 @@ async fn all_plugins_of_all_profiles_may_fail_at_once(world: World) {
     }
 }
 
-async fn tickets_of_a_failed_assigner_are_another_engines_at_once(world: World) {
+async fn another_engine_can_fetch_tickets_of_a_failed_assigner_at_once(world: World) {
     let failing = assigner(async |_| Fault::Error.happen().await);
     let unlucky = world.engine(vec![Profile { assigner: failing, ..duels() }]);
     let another =
@@ -105,7 +110,7 @@ async fn tickets_of_a_failed_assigner_are_another_engines_at_once(world: World) 
     assert_eq!(world.connection(&a).await, world.connection(&b).await);
 }
 
-async fn a_plugin_that_failed_once_is_asked_again(world: World) {
+async fn plugin_is_called_again_after_a_failure(world: World) {
     let calls = Arc::new(AtomicUsize::new(0));
     let faults = Fault::ALL;
     let moody = assigner(move |matches| {
@@ -119,7 +124,7 @@ async fn a_plugin_that_failed_once_is_asked_again(world: World) {
     });
     let engine = world.engine(vec![Profile { assigner: moody, ..duels() }]);
     let [a, b] = world.tickets(&[]).await;
-    // With a rest after each failure.
+    // Each failure is followed by a pause.
     eventually("they play", PATIENCE, async || engine.tick().await.unwrap().assigned == 2).await;
     assert!(world.is_assigned(&a).await && world.is_assigned(&b).await);
     assert_eq!(world.failures("duels", "assigner"), 4.0);

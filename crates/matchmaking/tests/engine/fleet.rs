@@ -1,4 +1,4 @@
-//! A game's own service that allocates servers, and everything that gives them back.
+//! A game service that allocates servers, and the components that give them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,22 +18,22 @@ use db::{Db, DbUrl};
 use fastrand::Rng;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use matchmaking::allocation::{GiveBack, Sweeper};
+use matchmaking::allocation::{GiveBackWorker, Sweeper};
 use matchmaking::engine::{EngineConfig, Profile, Webhook, WebhookConfig};
-use matchmaking::store::Entry;
-use matchmaking::{Allocations, Engine, Record, Recorder};
+use matchmaking::store::UnrecordedBatch;
+use matchmaking::{Allocations, Engine, MatchRecorder, Recorder};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use proto::playhouse::MatchesMade;
 use serde_json::{Value, json};
-use testkit::SqlPlace;
+use testkit::TestDatabase;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::plugins::duels;
 use crate::world::{World, engine_config};
 
-/// Longer than an engine waits for an answer.
+/// Longer than an engine waits for a response.
 const LATE: Duration = Duration::from_millis(300);
 
 /// A service that counts the servers it has allocated.
@@ -41,31 +41,31 @@ const LATE: Duration = Duration::from_millis(300);
 pub(crate) struct Fleet {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
-    /// Lets answers out.
+    /// Releases held responses.
     gate: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Servers by match. They stay here when they are given back.
+    /// Servers by match. Entries stay after they are given back.
     allocated: BTreeMap<String, String>,
     given_back: BTreeMap<String, String>,
     requests: Vec<String>,
     edit: Option<fn(&mut Vec<Value>)>,
     refuses_give_backs: bool,
-    /// Makes it fail, answer late and garble answers, as these choices have it.
+    /// If set, makes the service fail, respond late and send garbage, by these random choices.
     unreliable: Option<Rng>,
 }
 
 impl Fleet {
-    /// A service that answers at once.
+    /// Starts a service that responds at once.
     pub(crate) async fn start() -> Self {
         let fleet = Self::start_closed().await;
         fleet.open();
         fleet
     }
 
-    /// A service that allocates, and answers when it is opened.
+    /// Starts a service that allocates, but holds its responses until it is opened.
     pub(crate) async fn start_closed() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/fleet", listener.local_addr().unwrap());
@@ -79,7 +79,7 @@ impl Fleet {
         self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
-    /// Changes what later answers say.
+    /// Edits later responses.
     pub(crate) fn edit_answers(&self, edit: fn(&mut Vec<Value>)) {
         self.state.lock().unwrap().edit = Some(edit);
     }
@@ -92,12 +92,12 @@ impl Fleet {
         self.state.lock().unwrap().unreliable = choices;
     }
 
-    /// How many times it was asked for servers.
+    /// Returns how many times servers were requested.
     pub(crate) fn requests(&self) -> usize {
         self.state.lock().unwrap().requests.len()
     }
 
-    /// The `webhook-id` of each request for servers.
+    /// Returns the `webhook-id` of each request for servers.
     pub(crate) fn request_ids(&self) -> Vec<String> {
         self.state.lock().unwrap().requests.clone()
     }
@@ -106,7 +106,7 @@ impl Fleet {
         self.state.lock().unwrap().allocated.keys().cloned().collect()
     }
 
-    /// Matches that were given back, with the reason.
+    /// Returns the matches that were given back, with the reason.
     pub(crate) fn given_back(&self) -> BTreeMap<String, String> {
         self.state.lock().unwrap().given_back.clone()
     }
@@ -115,7 +115,7 @@ impl Fleet {
         self.given_back().into_values().collect()
     }
 
-    /// Checks that every server is used or was given back, and none is both.
+    /// Checks that every server is either used or given back, and none is both.
     pub(crate) fn assert_balanced(&self, used: &BTreeSet<String>) {
         let given_back: BTreeSet<String> = self.given_back().into_keys().collect();
         assert!(used.is_disjoint(&given_back), "given back while in use: {used:?} {given_back:?}");
@@ -175,31 +175,31 @@ async fn serve(extract::State(fleet): extract::State<Fleet>, headers: HeaderMap,
     }
 }
 
-/// An engine that asks the fleet, with all that gives servers back.
+/// An engine that calls the fleet, with the components that give servers back.
 pub(crate) struct Giving {
     pub(crate) engine: Engine,
     pub(crate) another_engine: Engine,
     pub(crate) allocations: Allocations,
     pub(crate) sweeper: Sweeper,
-    pub(crate) give_back: GiveBack,
+    pub(crate) give_back: GiveBackWorker,
     pub(crate) outbox: Outbox,
     pub(crate) db: Db,
     notes: Arc<Notes>,
-    _place: Option<SqlPlace>,
+    _place: Option<TestDatabase>,
 }
 
-/// Records matches, and notes which were made.
+/// Records matches, and remembers them.
 #[derive(Debug)]
 struct Notes {
     recorder: Recorder,
     used: Mutex<BTreeSet<String>>,
-    /// Whether nothing can be recorded.
+    /// Whether recording fails.
     is_away: AtomicBool,
 }
 
-impl Record for Notes {
-    fn record<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, bool> {
-        let made = MatchesMade::decode_from_slice(&entry.made).unwrap().matches;
+impl MatchRecorder for Notes {
+    fn record<'a>(&'a self, entry: &'a UnrecordedBatch) -> BoxFuture<'a, bool> {
+        let made = MatchesMade::decode_from_slice(&entry.matches).unwrap().matches;
         self.used.lock().unwrap().extend(made.into_iter().map(|made| made.match_id));
         if self.is_away.load(Ordering::Relaxed) {
             return std::future::ready(false).boxed();
@@ -208,10 +208,10 @@ impl Record for Notes {
     }
 }
 
-/// How long a database that does not answer is waited for.
+/// The timeout of a database that does not answer.
 pub(crate) const DB_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long after its request a match that was not answered for is given back.
+/// How long after its request an unanswered match is given back.
 const ABANDON_AFTER: Duration = Duration::from_secs(2);
 
 impl Giving {
@@ -220,7 +220,7 @@ impl Giving {
     }
 
     pub(crate) async fn start_with(world: &World, fleet: &Fleet, config: EngineConfig) -> Self {
-        let place = SqlPlace::sqlite().unwrap();
+        let place = TestDatabase::sqlite().unwrap();
         let giving = Self::start_at(&place.url(), world, fleet, config).await;
         Self { _place: Some(place), ..giving }
     }
@@ -236,11 +236,15 @@ impl Giving {
         let allocations =
             Allocations::new(db.clone(), outbox.clone(), queue_config(), clock, metrics.clone());
         let profile = profile(&fleet.url, &config, &world.clock);
-        let give_back =
-            GiveBack::new(ProcessId::generate(), &allocations, [profile.assigner.clone()], ABANDON_AFTER);
+        let give_back = GiveBackWorker::new(
+            ProcessId::generate(),
+            &allocations,
+            [profile.assigner.clone()],
+            ABANDON_AFTER,
+        );
         let recorder =
             Recorder::new(ProcessId::generate(), world.store.clone(), db.clone(), outbox.clone(), metrics);
-        let recorder = recorder.recovering_after(Duration::ZERO);
+        let recorder = recorder.with_recover_after(Duration::ZERO);
         let notes = Arc::new(Notes { recorder, used: Mutex::default(), is_away: AtomicBool::new(false) });
         let engine = || {
             let (store, profiles) = (world.store.clone(), vec![profile.clone()]);
@@ -248,27 +252,27 @@ impl Giving {
             engine.with_allocations(allocations.clone())
         };
         let (engine, another_engine) = (engine(), engine());
-        // Whatever was asked for before this millisecond is overdue.
+        // Everything requested before this millisecond is overdue.
         let sweeper = Sweeper::new(allocations.clone(), world.store.clone(), Duration::ZERO);
         Self { engine, another_engine, allocations, sweeper, give_back, outbox, db, notes, _place: None }
     }
 
-    /// The matches that were made.
+    /// Returns the matches that were made.
     pub(crate) fn used(&self) -> BTreeSet<String> {
         self.notes.used.lock().unwrap().clone()
     }
 
-    /// Has nothing recorded until told otherwise.
+    /// Makes recording fail, or work again.
     pub(crate) fn be_away(&self, is_away: bool) {
         self.notes.is_away.store(is_away, Ordering::Relaxed);
     }
 
-    /// Records what was left unrecorded.
+    /// Records the unrecorded matches.
     pub(crate) async fn recover(&self) -> usize {
-        self.notes.recorder.tick().await.unwrap().entries
+        self.notes.recorder.tick().await.unwrap().batches
     }
 
-    /// How many allocations are open.
+    /// Returns the number of open allocations.
     pub(crate) async fn open(&self) -> i64 {
         let mut connection = self.db.connection().await.unwrap();
         const COUNT: &str = "SELECT COUNT(*) FROM matchmaking_allocation";
@@ -276,10 +280,10 @@ impl Giving {
         open
     }
 
-    /// The data of the events in the outbox that tell of abandoned matches.
+    /// Returns the data of the events about abandoned matches in the outbox.
     pub(crate) async fn events(&self) -> Vec<Value> {
         let rows = self.outbox.queue().list(work_queue::Filter::All, 100).await.unwrap();
-        let data = |row: &work_queue::Entry| {
+        let data = |row: &work_queue::ItemView| {
             let mut parts = serde_json::Deserializer::from_slice(&row.payload).into_iter::<Value>();
             let head = parts.next()?.ok()?;
             parts.next()?.ok().filter(|_| head["kind"] == "playhouse.match.abandoned.v1")

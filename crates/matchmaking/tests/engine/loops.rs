@@ -1,4 +1,4 @@
-//! The loop: when it ticks, and how it stops.
+//! The engine's loop: when it ticks, and how it stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,19 +17,19 @@ use crate::world::{World, engine_config};
 use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
-    stopping_waits_for_the_assigner_and_writes_what_it_answers,
-    stopping_waits_for_the_match_function_and_leaves_nothing_pending,
-    tickets_are_matched_as_they_arrive_and_not_when_the_tick_comes,
-    two_engines_do_not_miss_tickets_that_arrive_one_by_one,
-    tickets_that_another_engine_held_are_looked_at_again_soon,
-    a_queue_longer_than_one_fetch_is_worked_off_without_waiting,
-    a_slow_assigner_does_not_keep_others_waiting,
-    tickets_that_fit_nowhere_do_not_keep_the_engine_busy,
-    tickets_that_a_dead_engine_holds_are_looked_at_less_and_less_often,
-    plugins_that_fail_are_given_a_pause_however_long_the_queue,
+    shutdown_waits_for_the_assigner_and_writes_its_assignments,
+    shutdown_waits_for_the_match_function_and_leaves_nothing_pending,
+    tickets_are_matched_on_arrival_without_waiting_for_the_tick,
+    two_engines_match_tickets_that_arrive_one_by_one,
+    tickets_released_by_another_engine_are_fetched_soon,
+    queue_longer_than_one_fetch_is_drained_without_pauses,
+    slow_assigner_does_not_delay_other_profiles,
+    unmatchable_tickets_do_not_cause_a_busy_loop,
+    engine_backs_off_while_a_dead_engine_holds_tickets,
+    failing_plugins_are_paused_however_long_the_queue,
 }
 
-/// An engine at work, as a process runs it.
+/// A running engine, as in a process.
 pub(crate) struct Running {
     drain: Drain,
     run: JoinHandle<()>,
@@ -44,7 +44,7 @@ impl Running {
         Self {
             run: tokio::spawn(async move { running.run(run).await.unwrap() }),
             listen: tokio::spawn(async move {
-                // A process would start it again, too.
+                // A process would restart it too.
                 while !listen.is_requested() {
                     let _ = listening.listen(listen.clone()).await;
                 }
@@ -69,7 +69,7 @@ async fn all_assigned(world: &World, tickets: &[TicketId]) -> Result<(), String>
     Ok(())
 }
 
-/// Stops an engine while a plugin waits at the gate.
+/// Stops an engine while a plugin is blocked.
 async fn stop_at_the_gate(engine: &Engine, at_the_gate: &Semaphore, gate: &Semaphore) {
     let Running { drain, mut run, listen } = Running::start(engine);
     at_the_gate.acquire().await.unwrap().forget();
@@ -80,7 +80,7 @@ async fn stop_at_the_gate(engine: &Engine, at_the_gate: &Semaphore, gate: &Semap
     tokio::time::timeout(PATIENCE, listen).await.unwrap().unwrap();
 }
 
-async fn stopping_waits_for_the_assigner_and_writes_what_it_answers(world: World) {
+async fn shutdown_waits_for_the_assigner_and_writes_its_assignments(world: World) {
     let (at_the_gate, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (there, open) = (at_the_gate.clone(), gate.clone());
     let slow = assigner(move |matches| {
@@ -99,7 +99,7 @@ async fn stopping_waits_for_the_assigner_and_writes_what_it_answers(world: World
     assert_eq!(world.free().await, [odd]);
 }
 
-async fn stopping_waits_for_the_match_function_and_leaves_nothing_pending(world: World) {
+async fn shutdown_waits_for_the_match_function_and_leaves_nothing_pending(world: World) {
     let (at_the_gate, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (there, open) = (at_the_gate.clone(), gate.clone());
     let slow = function(move |_| {
@@ -117,9 +117,9 @@ async fn stopping_waits_for_the_match_function_and_leaves_nothing_pending(world:
     assert_eq!(world.free().await, tickets);
 }
 
-/// Waits until an engine, or so many, found nothing to do.
+/// Waits until this many engines are idle.
 async fn idle(world: &World, engines: f64) {
-    // Each looks once at first, and once more when Redis has begun to wake it.
+    // Each engine fetches once at first, and once more when its Redis subscription begins.
     let looks = match world.store {
         matchmaking::Store::Memory(_) => engines,
         matchmaking::Store::Redis(_) => 2.0 * engines,
@@ -128,7 +128,7 @@ async fn idle(world: &World, engines: f64) {
     eventually("the engine waits", PATIENCE, count).await;
 }
 
-async fn tickets_are_matched_as_they_arrive_and_not_when_the_tick_comes(world: World) {
+async fn tickets_are_matched_on_arrival_without_waiting_for_the_tick(world: World) {
     let engine = world.engine(vec![duels()]);
     let running = Running::start(&engine);
     idle(&world, 1.0).await;
@@ -139,7 +139,7 @@ async fn tickets_are_matched_as_they_arrive_and_not_when_the_tick_comes(world: W
     running.stop().await;
 }
 
-async fn two_engines_do_not_miss_tickets_that_arrive_one_by_one(world: World) {
+async fn two_engines_match_tickets_that_arrive_one_by_one(world: World) {
     let one = world.engine(vec![duels()]);
     let two = world.engine_over(world.another_store().await, vec![duels()], engine_config());
     let running = [Running::start(&one), Running::start(&two)];
@@ -160,13 +160,13 @@ async fn two_engines_do_not_miss_tickets_that_arrive_one_by_one(world: World) {
     assert_eq!(world.made().await.len(), 30);
 }
 
-async fn tickets_that_another_engine_held_are_looked_at_again_soon(world: World) {
+async fn tickets_released_by_another_engine_are_fetched_soon(world: World) {
     let running = Running::start(&world.engine(vec![duels()]));
     idle(&world, 1.0).await;
     let looks = || world.metric("minimatch_backend_fetch_tickets_latency_seconds_count");
     for _ in 0..3 {
         let held = world.put().await;
-        // Whoever is first: another engine has it in the end.
+        // Whichever engine is first, the other one gets the ticket in the end.
         let had = eventually("the other engine has it", PATIENCE, async || {
             world.store.fetch(&"another".into(), 1).await.unwrap().ids.pop()
         });
@@ -175,14 +175,14 @@ async fn tickets_that_another_engine_held_are_looked_at_again_soon(world: World)
         let alone = world.put().await;
         eventually("a look at one", PATIENCE, async || looks() > before).await;
         world.store.release(std::slice::from_ref(&held)).await.unwrap();
-        // Nobody tells the engine, and its tick is an hour away.
+        // Nothing wakes the engine, and its tick is an hour away.
         let pair = [held, alone];
         eventually("a match", Duration::from_secs(1), || all_assigned(&world, &pair)).await;
     }
     running.stop().await;
 }
 
-async fn a_queue_longer_than_one_fetch_is_worked_off_without_waiting(world: World) {
+async fn queue_longer_than_one_fetch_is_drained_without_pauses(world: World) {
     let mut tickets = Vec::new();
     for _ in 0..500 {
         tickets.push(world.put().await);
@@ -193,7 +193,7 @@ async fn a_queue_longer_than_one_fetch_is_worked_off_without_waiting(world: Worl
     running.stop().await;
 }
 
-async fn a_slow_assigner_does_not_keep_others_waiting(world: World) {
+async fn slow_assigner_does_not_delay_other_profiles(world: World) {
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
     let slow = assigner(move |matches| {
@@ -218,7 +218,7 @@ async fn a_slow_assigner_does_not_keep_others_waiting(world: World) {
     running.stop().await;
 }
 
-async fn tickets_that_fit_nowhere_do_not_keep_the_engine_busy(world: World) {
+async fn unmatchable_tickets_do_not_cause_a_busy_loop(world: World) {
     let looks = || world.metric("minimatch_backend_fetch_tickets_latency_seconds_count");
     for _ in 0..25 {
         world.ticket(&["nowhere"]).await;
@@ -230,13 +230,13 @@ async fn tickets_that_fit_nowhere_do_not_keep_the_engine_busy(world: World) {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let more = looks() - before;
     assert!(more <= 12.0, "{more} looks in 300 ms at tickets that fit nowhere");
-    // Nor do they stand in the way of those behind them.
+    // They do not block the tickets behind them either.
     let pair: [TicketId; 2] = world.tickets(&["somewhere"]).await;
     eventually("a match", PATIENCE, || all_assigned(&world, &pair)).await;
     running.stop().await;
 }
 
-async fn tickets_that_a_dead_engine_holds_are_looked_at_less_and_less_often(world: World) {
+async fn engine_backs_off_while_a_dead_engine_holds_tickets(world: World) {
     world.ticket(&[]).await;
     world.store.fetch(&"dead".into(), 1).await.unwrap();
     world.ticket(&[]).await;
@@ -252,7 +252,7 @@ async fn tickets_that_a_dead_engine_holds_are_looked_at_less_and_less_often(worl
     running.stop().await;
 }
 
-async fn plugins_that_fail_are_given_a_pause_however_long_the_queue(world: World) {
+async fn failing_plugins_are_paused_however_long_the_queue(world: World) {
     for _ in 0..20 {
         world.put().await;
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Longer than anything should take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs each of these tests on either store.
+/// Runs each of these tests on both stores.
 macro_rules! on_both_stores {
     ($($test:ident,)*) => {
         mod memory {

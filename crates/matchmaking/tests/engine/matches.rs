@@ -6,35 +6,35 @@ use std::time::Duration;
 use base::id::Uuid;
 use matchmaking::engine::{EngineConfig, Profile, StaticList, Tick};
 use matchmaking::model::{Assignment, Filter, MatchId, Moment, Proposal, Ticket, TicketId};
-use matchmaking::store::Deleted;
-use matchmaking::{Join, PlayerState, QUEUE_FIELD, Queue};
+use matchmaking::store::DeleteOutcome;
+use matchmaking::{JoinRequest, PlayerState, QUEUE_FIELD, Queue};
 
 use crate::on_both_stores;
 use crate::plugins::{assigner, duels, duels_of, evaluator, function, pool, servers, tagged};
 use crate::world::{Shared, World, engine_config};
 
 on_both_stores! {
-    two_tickets_play_together_and_the_odd_one_plays_with_the_next,
+    tickets_are_paired_and_the_odd_one_waits_for_the_next,
     pools_keep_tickets_apart,
-    a_profile_without_a_fit_leaves_tickets_to_the_others,
-    the_evaluators_pick_wins_and_the_losers_other_ticket_plays_later,
-    by_default_the_higher_score_wins_then_the_older_ticket,
-    an_evaluator_that_picks_overlapping_matches_gets_the_first_of_them,
-    an_evaluator_that_picks_an_unknown_match_gets_none,
-    a_match_that_the_assigner_leaves_out_is_released_in_the_same_tick,
-    matches_that_the_assigner_makes_up_are_ignored,
-    a_match_with_a_ticket_that_was_cancelled_meanwhile_is_not_made,
-    a_match_with_a_ticket_that_was_taken_out_meanwhile_is_not_made,
-    without_the_check_everybody_is_told_though_one_has_left,
-    a_match_with_a_ticket_that_was_assigned_meanwhile_is_not_made,
-    proposals_that_must_not_be_are_refused_and_released,
-    the_longest_waiting_are_assigned_first,
-    tickets_that_must_wait_play_once_they_have,
-    a_ticket_that_is_gone_from_the_store_is_in_no_match,
+    profile_without_a_match_leaves_tickets_to_other_profiles,
+    evaluator_decides_and_the_losing_ticket_is_matched_later,
+    default_evaluator_prefers_score_then_age,
+    first_of_overlapping_evaluator_choices_is_made,
+    unknown_evaluator_choice_fails_the_tick,
+    match_without_an_assignment_is_released_in_the_same_tick,
+    assignments_of_unknown_matches_are_ignored,
+    match_with_a_cancelled_ticket_is_not_made,
+    match_with_a_deindexed_ticket_is_not_made,
+    match_with_a_cancelled_ticket_is_made_without_the_check,
+    match_with_an_assigned_ticket_is_not_made,
+    invalid_proposals_are_refused_and_released,
+    longest_waiting_tickets_are_assigned_first,
+    tickets_match_once_they_have_waited_long_enough,
+    missing_ticket_is_in_no_match,
     players_are_matched_within_their_queue,
 }
 
-async fn two_tickets_play_together_and_the_odd_one_plays_with_the_next(world: World) {
+async fn tickets_are_paired_and_the_odd_one_waits_for_the_next(world: World) {
     let engine = world.engine(vec![duels()]);
     assert_eq!(engine.tick().await.unwrap(), Tick::default());
     let [a, b, c] = world.tickets(&[]).await;
@@ -73,7 +73,7 @@ async fn pools_keep_tickets_apart(world: World) {
     assert_eq!(world.free().await, [grey]);
 }
 
-async fn a_profile_without_a_fit_leaves_tickets_to_the_others(world: World) {
+async fn profile_without_a_match_leaves_tickets_to_other_profiles(world: World) {
     let engine = world.engine(vec![duels_of("a"), duels_of("b")]);
     let [a] = world.tickets(&["a"]).await;
     let [b, c] = world.tickets(&["b"]).await;
@@ -82,7 +82,7 @@ async fn a_profile_without_a_fit_leaves_tickets_to_the_others(world: World) {
     assert_eq!(world.free().await, [a]);
 }
 
-async fn the_evaluators_pick_wins_and_the_losers_other_ticket_plays_later(world: World) {
+async fn evaluator_decides_and_the_losing_ticket_is_matched_later(world: World) {
     for winner in ["a", "b"] {
         let picky = evaluator(async move |matches| {
             let won = matches.iter().filter(|made| *made.profile == *winner || matches.len() == 1);
@@ -98,7 +98,7 @@ async fn the_evaluators_pick_wins_and_the_losers_other_ticket_plays_later(world:
         assert!(world.is_assigned(&shared).await);
         assert_eq!(world.connection(&shared).await, world.connection(&won).await);
         assert_eq!(world.free().await, std::slice::from_ref(&lost));
-        // Whoever lost plays with the next of their kind.
+        // The losing ticket is matched with the next one of its kind.
         let next = world.ticket(&[if winner == "a" { "b" } else { "a" }]).await;
         engine.tick().await.unwrap();
         assert!(world.is_assigned(&lost).await);
@@ -106,7 +106,7 @@ async fn the_evaluators_pick_wins_and_the_losers_other_ticket_plays_later(world:
     }
 }
 
-async fn by_default_the_higher_score_wins_then_the_older_ticket(world: World) {
+async fn default_evaluator_prefers_score_then_age(world: World) {
     let scored = |tag: &str, score| {
         let first_two = function(move |pools| async move {
             let tickets: Vec<_> = pools.pools[0].1.iter().take(2).cloned().collect();
@@ -126,11 +126,11 @@ async fn by_default_the_higher_score_wins_then_the_older_ticket(world: World) {
         assert!(world.is_assigned(&shared).await, "{a_score} {b_score}");
         assert_eq!(world.connection(&shared).await, world.connection(won).await, "{a_score} {b_score}");
         assert_eq!(world.free().await, std::slice::from_ref(lost));
-        assert_eq!(world.store.delete(lost).await.unwrap(), Deleted::Done);
+        assert_eq!(world.store.delete(lost).await.unwrap(), DeleteOutcome::Deleted);
     }
 }
 
-async fn an_evaluator_that_picks_overlapping_matches_gets_the_first_of_them(world: World) {
+async fn first_of_overlapping_evaluator_choices_is_made(world: World) {
     let all_twice = evaluator(async |matches| {
         let ids = matches.iter().rev().map(|made| made.id);
         Ok(ids.clone().chain(ids).collect())
@@ -149,7 +149,7 @@ async fn an_evaluator_that_picks_overlapping_matches_gets_the_first_of_them(worl
     );
 }
 
-async fn an_evaluator_that_picks_an_unknown_match_gets_none(world: World) {
+async fn unknown_evaluator_choice_fails_the_tick(world: World) {
     let generous = evaluator(async |matches| {
         Ok(matches.iter().map(|made| made.id).chain([MatchId::generate()]).collect())
     });
@@ -161,7 +161,7 @@ async fn an_evaluator_that_picks_an_unknown_match_gets_none(world: World) {
     assert_eq!(world.failures("", "evaluator"), 1.0);
 }
 
-async fn a_match_that_the_assigner_leaves_out_is_released_in_the_same_tick(world: World) {
+async fn match_without_an_assignment_is_released_in_the_same_tick(world: World) {
     let every_other =
         assigner(async |matches| Ok(servers(&matches).into_iter().skip(1).step_by(2).collect()));
     let engine = world.engine(vec![Profile { assigner: every_other, ..duels() }]);
@@ -172,9 +172,9 @@ async fn a_match_that_the_assigner_leaves_out_is_released_in_the_same_tick(world
     assert_eq!(world.free().await, [a, b, e]);
 }
 
-async fn matches_that_the_assigner_makes_up_are_ignored(world: World) {
+async fn assignments_of_unknown_matches_are_ignored(world: World) {
     let dreamer = assigner(async |matches| {
-        let made_up = (0..3).map(|_| (MatchId::generate(), Assignment::to("nowhere")));
+        let made_up = (0..3).map(|_| (MatchId::generate(), Assignment::new("nowhere")));
         Ok(made_up.clone().chain(servers(&matches)).chain(made_up).collect())
     });
     let engine = world.engine(vec![Profile { assigner: dreamer, ..duels() }]);
@@ -187,7 +187,7 @@ async fn matches_that_the_assigner_makes_up_are_ignored(world: World) {
     assert_eq!(world.connection(&a).await, world.connection(&b).await);
 }
 
-/// An assigner that does something with the first ticket before it answers.
+/// An assigner that runs `act` on the first ticket before it returns.
 fn meanwhile<F>(
     world: &World,
     act: impl Fn(matchmaking::Store, TicketId) -> F + Send + Sync + 'static,
@@ -206,9 +206,9 @@ where
     Profile { assigner: slow, ..duels() }
 }
 
-async fn a_match_with_a_ticket_that_was_cancelled_meanwhile_is_not_made(world: World) {
+async fn match_with_a_cancelled_ticket_is_not_made(world: World) {
     let profile = meanwhile(&world, async |store, first| {
-        assert_eq!(store.delete(&first).await.unwrap(), Deleted::Done);
+        assert_eq!(store.delete(&first).await.unwrap(), DeleteOutcome::Deleted);
     });
     let engine = world.engine(vec![profile]);
     let [a, b, c, d] = world.tickets(&[]).await;
@@ -221,7 +221,7 @@ async fn a_match_with_a_ticket_that_was_cancelled_meanwhile_is_not_made(world: W
     assert_eq!(world.metric("playhouse_matchmaking_matches_refused_total{profile=\"duels\"}"), 1.0);
 }
 
-async fn a_match_with_a_ticket_that_was_taken_out_meanwhile_is_not_made(world: World) {
+async fn match_with_a_deindexed_ticket_is_not_made(world: World) {
     let profile = meanwhile(&world, async |store, first| store.deindex(&first).await.unwrap());
     let engine = world.engine(vec![profile]);
     let [a, b] = world.tickets(&[]).await;
@@ -231,10 +231,10 @@ async fn a_match_with_a_ticket_that_was_taken_out_meanwhile_is_not_made(world: W
     assert_eq!(world.free().await, [b]);
 }
 
-async fn without_the_check_everybody_is_told_though_one_has_left(world: World) {
+async fn match_with_a_cancelled_ticket_is_made_without_the_check(world: World) {
     let world = world.under(|rules| rules.check_tickets = false);
     let profile = meanwhile(&world, async |store, first| {
-        assert_eq!(store.delete(&first).await.unwrap(), Deleted::Done);
+        assert_eq!(store.delete(&first).await.unwrap(), DeleteOutcome::Deleted);
     });
     let engine = world.engine(vec![profile]);
     let [a, b] = world.tickets(&[]).await;
@@ -244,7 +244,7 @@ async fn without_the_check_everybody_is_told_though_one_has_left(world: World) {
     assert!(world.free().await.is_empty());
 }
 
-async fn a_match_with_a_ticket_that_was_assigned_meanwhile_is_not_made(world: World) {
+async fn match_with_an_assigned_ticket_is_not_made(world: World) {
     // With and without the check: a ticket is never assigned twice.
     for check in [true, false] {
         let world = world.under(|rules| rules.check_tickets = check);
@@ -273,12 +273,12 @@ async fn a_match_with_a_ticket_that_was_assigned_meanwhile_is_not_made(world: Wo
     }
 }
 
-/// What to propose, given the tickets of the pool.
+/// Returns the proposals, given the tickets of the pool.
 type Propose = Box<dyn Fn(Vec<Arc<Ticket>>) -> Vec<Proposal> + Send + Sync>;
 
-async fn proposals_that_must_not_be_are_refused_and_released(world: World) {
+async fn invalid_proposals_are_refused_and_released(world: World) {
     let stranger = world.ticket(&["stranger"]).await;
-    // Hands out the tickets of another pool to whoever asks.
+    // Captures the tickets of another pool, so that a function can propose them.
     let seen: Shared<Vec<_>> = Shared::default();
     let (spy, loot) = (seen.clone(), seen);
     let spying = function(move |pools| {
@@ -323,7 +323,7 @@ async fn proposals_that_must_not_be_are_refused_and_released(world: World) {
     assert!(world.made().await.is_empty());
 }
 
-async fn the_longest_waiting_are_assigned_first(world: World) {
+async fn longest_waiting_tickets_are_assigned_first(world: World) {
     const LIMIT: usize = 20;
     let mut order: Vec<i64> = (0..10 * LIMIT as i64).collect();
     fastrand::Rng::with_seed(7).shuffle(&mut order);
@@ -349,7 +349,7 @@ async fn the_longest_waiting_are_assigned_first(world: World) {
     assert_eq!(*assigned.lock().unwrap(), expected);
 }
 
-async fn tickets_that_must_wait_play_once_they_have(world: World) {
+async fn tickets_match_once_they_have_waited_long_enough(world: World) {
     let patient = pool(vec![Filter::MinWait(Duration::from_secs(10))]);
     let eager = pool(vec![Filter::MaxWait(Duration::from_secs(5)), Filter::Tag("eager".to_owned())]);
     let profile = |name: &str, pool| Profile { name: name.into(), pools: vec![pool], ..duels() };
@@ -368,8 +368,8 @@ async fn tickets_that_must_wait_play_once_they_have(world: World) {
     assert_eq!(world.free().await, [late, too_late]);
 }
 
-async fn a_ticket_that_is_gone_from_the_store_is_in_no_match(world: World) {
-    // The engine knows the first from an earlier tick.
+async fn missing_ticket_is_in_no_match(world: World) {
+    // The engine has cached the first ticket in an earlier tick.
     let engine = world.engine(vec![Profile {
         assigner: Arc::new(StaticList::new(vec!["{match_id}.test:1".to_owned()])),
         ..duels()
@@ -394,7 +394,7 @@ async fn players_are_matched_within_their_queue(world: World) {
     let mut tickets = Vec::new();
     for (number, queue) in ["ranked", "duel", "ranked", "duel"].into_iter().enumerate() {
         let user = Uuid::from_u128(number as u128);
-        let join = Join { queue: queue.to_owned(), ..Join::default() };
+        let join = JoinRequest { queue: queue.to_owned(), ..JoinRequest::default() };
         tickets.push((user, players.join(user, join).await.unwrap().ticket));
     }
     let tick = engine.tick().await.unwrap();

@@ -1,23 +1,23 @@
-//! What an operator sees.
+//! The metrics that operators see.
 
 use std::time::Duration;
 
 use base::id::Uuid;
 use matchmaking::engine::Profile;
-use matchmaking::{Join, Queue};
+use matchmaking::{JoinRequest, Queue};
 
 use crate::on_both_stores;
 use crate::plugins::{duels, duels_of};
 use crate::world::World;
 
 on_both_stores! {
-    the_names_that_minimatch_has_are_there_and_count,
-    waiting_times_are_told_by_profile,
-    the_age_of_the_oldest_ticket_without_a_match_is_told,
-    what_players_ask_for_is_counted_by_queue_and_outcome,
+    minimatch_metric_names_exist_and_count,
+    time_to_assignment_is_observed_by_profile,
+    age_of_the_oldest_unmatched_ticket_is_exported,
+    joins_are_counted_by_queue_and_outcome,
 }
 
-async fn the_names_that_minimatch_has_are_there_and_count(world: World) {
+async fn minimatch_metric_names_exist_and_count(world: World) {
     let engine = world.engine(vec![duels()]);
     let _: [_; 5] = world.tickets(&[]).await;
     engine.tick().await.unwrap();
@@ -39,7 +39,7 @@ async fn the_names_that_minimatch_has_are_there_and_count(world: World) {
     assert!(!all.keys().any(|name| name.contains("_failures_")), "{all:#?}");
 }
 
-async fn waiting_times_are_told_by_profile(world: World) {
+async fn time_to_assignment_is_observed_by_profile(world: World) {
     let engine = world.engine(vec![duels_of("a"), Profile { name: "b".into(), ..duels_of("b") }]);
     let [_, _] = world.tickets(&["a"]).await;
     world.clock.advance(Duration::from_secs(3));
@@ -57,7 +57,7 @@ async fn waiting_times_are_told_by_profile(world: World) {
     }
 }
 
-async fn the_age_of_the_oldest_ticket_without_a_match_is_told(world: World) {
+async fn age_of_the_oldest_unmatched_ticket_is_exported(world: World) {
     let engine = world.engine(vec![duels_of("a")]);
     let age = || world.metric("playhouse_matchmaking_oldest_ticket_age_seconds");
     let alone = world.ticket(&["a"]).await;
@@ -79,22 +79,25 @@ async fn the_age_of_the_oldest_ticket_without_a_match_is_told(world: World) {
     assert_eq!(age(), 0.0);
 }
 
-async fn what_players_ask_for_is_counted_by_queue_and_outcome(world: World) {
+async fn joins_are_counted_by_queue_and_outcome(world: World) {
     let gone = Queue { cancel_when_gone: Some(Duration::from_secs(30)), ..Queue::default() };
     let queues = [("duel".to_owned(), Queue::default()), ("ranked".to_owned(), gone)];
     let players = world.players(queues);
     let user = Uuid::from_u128(1);
     for queue in ["duel", "duel", "duel", "ranked", "unknown"] {
-        let _ = players.join(user, Join { queue: queue.to_owned(), ..Join::default() }).await;
+        let _ = players.join(user, JoinRequest { queue: queue.to_owned(), ..JoinRequest::default() }).await;
     }
     let count = |queue: &str, outcome: &str| {
         let labels = format!("{{queue=\"{queue}\",outcome=\"{outcome}\"}}");
         world.metric(&format!("playhouse_matchmaking_joins_total{labels}"))
     };
-    assert_eq!([count("duel", "made"), count("duel", "there"), count("ranked", "refused")], [1.0, 2.0, 1.0]);
+    assert_eq!(
+        [count("duel", "created"), count("duel", "existing"), count("ranked", "refused")],
+        [1.0, 2.0, 1.0]
+    );
     assert!(!world.all_metrics().keys().any(|name| name.contains("unknown")), "callers make no labels");
     let present = || world.metric("playhouse_matchmaking_players_present");
-    let streams = [players.present(user), players.present(user)];
+    let streams = [players.mark_present(user), players.mark_present(user)];
     assert_eq!(present(), 1.0, "players and not streams");
     drop(streams);
     assert_eq!(present(), 0.0);

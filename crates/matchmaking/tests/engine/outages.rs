@@ -1,4 +1,4 @@
-//! A Redis that goes away while tickets are held.
+//! Redis outages while tickets are pending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use matchmaking::Engine;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::TicketId;
-use testkit::{Proxy, Redis, eventually, need};
+use testkit::{FaultProxy, Redis, eventually, need};
 use tokio::sync::Semaphore;
 
 use crate::PATIENCE;
@@ -15,7 +15,7 @@ use crate::loops::Running;
 use crate::plugins::{assigner, duels, servers};
 use crate::world::{World, engine_config, open};
 
-/// An assigner that waits at a gate, and fails the first time.
+/// An assigner that blocks until it is released, and fails the first time.
 struct Gate {
     reached: Arc<Semaphore>,
     open: Arc<Semaphore>,
@@ -45,7 +45,7 @@ fn patient() -> EngineConfig {
     EngineConfig { assigner_timeout: PATIENCE, ..engine_config() }
 }
 
-/// Each ticket is in one match, and knows it.
+/// Checks that each ticket is in one match and has its assignment.
 async fn assert_assigned_once(world: &World, tickets: &[TicketId]) {
     let made = world.made().await;
     for ticket in tickets {
@@ -60,7 +60,7 @@ async fn ticks(engine: &Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_could_not_be_released_is_released_when_the_store_is_back() {
+async fn unreleased_tickets_are_released_when_the_store_is_back() {
     let mut redis = need!(Redis::builder().appendonly().start().await);
     let world = World::at(&redis.url()).await;
     let (gate, profile) = Gate::new(true);
@@ -77,12 +77,12 @@ async fn what_could_not_be_released_is_released_when_the_store_is_back() {
     assert_eq!((tick.assigned, tick.failures), (0, 1));
     assert!(engine.tick().await.is_err(), "there is no store");
     redis.start_again().await.unwrap();
-    // The pending timeout is ten minutes: only the engine can give them back.
+    // The pending timeout is ten minutes: only the engine can release them.
     eventually("the store answers", PATIENCE, async || world.store.list(1).await).await;
     let tick = engine.tick().await.unwrap();
     assert_eq!(tick.fetched, 3, "they are released before others are fetched");
     if tick.assigned == 0 {
-        // The assigner failed before, and rests.
+        // The assigner failed before, and is paused.
         eventually("they play", PATIENCE, async || engine.tick().await.unwrap().assigned == 2).await;
     }
     assert_eq!(world.free().await, tickets[2..]);
@@ -90,7 +90,7 @@ async fn what_could_not_be_released_is_released_when_the_store_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_engine_at_work_survives_the_loss_of_its_store() {
+async fn running_engine_survives_the_loss_of_its_store() {
     let mut redis = need!(Redis::builder().appendonly().start().await);
     let world = World::at(&redis.url()).await;
     let config = EngineConfig { tick: Duration::from_millis(50), ..engine_config() };
@@ -114,10 +114,10 @@ async fn an_engine_at_work_survives_the_loss_of_its_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_match_that_was_written_while_its_answer_got_lost_is_not_made_again() {
+async fn match_written_with_a_lost_reply_is_not_made_again() {
     let redis = need!(Redis::private().await);
     let world = World::at(&redis.url()).await;
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let far = world.store_over(&open(&proxy.url(&redis.url())).await);
     let (gate, profile) = Gate::new(false);
     let engine = world.engine_over(far, vec![profile], patient());
@@ -143,10 +143,10 @@ async fn a_match_that_was_written_while_its_answer_got_lost_is_not_made_again() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_match_that_could_not_be_written_is_made_once_when_the_store_is_back() {
+async fn unwritten_match_is_made_once_when_the_store_is_back() {
     let redis = need!(Redis::private().await);
     let world = World::at(&redis.url()).await;
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let far = world.store_over(&open(&proxy.url(&redis.url())).await);
     let (gate, profile) = Gate::new(false);
     let engine = world.engine_over(far, vec![profile], patient());
@@ -170,7 +170,7 @@ async fn a_match_that_could_not_be_written_is_made_once_when_the_store_is_back()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_store_that_wrote_too_late_does_not_make_a_second_match() {
+async fn late_write_does_not_make_a_second_match() {
     let mut redis = need!(Redis::private().await);
     let world = World::at(&redis.url()).await;
     let (gate, profile) = Gate::new(false);
@@ -184,7 +184,7 @@ async fn a_store_that_wrote_too_late_does_not_make_a_second_match() {
     gate.reached.acquire().await.unwrap().forget();
     redis.pause().await.unwrap();
     gate.open.add_permits(1);
-    // Given up, and lying in the socket all the same.
+    // The engine has given up, but the command still sits in the socket.
     assert_eq!(ticking.await.unwrap().unwrap().failures, 1);
     redis.resume().unwrap();
     eventually("all play", PATIENCE, async || {

@@ -1,11 +1,13 @@
-//! Plugins that do what a test tells them to.
+//! Plugins controlled by tests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use matchmaking::engine::{Answer, Assigner, Evaluator, Fifo, MatchFunction, PluginError, Pools, Profile};
+use matchmaking::engine::{
+    Assigner, Evaluator, Fifo, MatchFunction, PluginError, PluginFuture, Pools, Profile,
+};
 use matchmaking::model::{Assignment, Filter, Match, MatchId, Pool, Proposal};
 
 type Done<T> = BoxFuture<'static, Result<T, PluginError>>;
@@ -21,19 +23,19 @@ impl MatchFunction for Function {
         "test"
     }
 
-    fn make_matches<'a>(&'a self, pools: &'a Pools) -> Answer<'a, Vec<Proposal>> {
+    fn make_matches<'a>(&'a self, pools: &'a Pools) -> PluginFuture<'a, Vec<Proposal>> {
         (self.0)(pools.clone())
     }
 }
 
 impl Evaluator for Choice {
-    fn evaluate<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<MatchId>> {
+    fn evaluate<'a>(&'a self, matches: &'a [Match]) -> PluginFuture<'a, Vec<MatchId>> {
         (self.0)(matches.to_vec())
     }
 }
 
 impl Assigner for Servers {
-    fn assign<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<(MatchId, Assignment)>> {
+    fn assign<'a>(&'a self, matches: &'a [Match]) -> PluginFuture<'a, Vec<(MatchId, Assignment)>> {
         (self.0)(matches.to_vec())
     }
 }
@@ -59,9 +61,9 @@ where
     Arc::new(Servers(Box::new(move |matches| assign(matches).boxed())))
 }
 
-/// A server of its own for each match.
+/// Returns a separate server for each match.
 pub(crate) fn servers(matches: &[Match]) -> Vec<(MatchId, Assignment)> {
-    matches.iter().map(|made| (made.id, Assignment::to(format!("{}.test:1", made.id)))).collect()
+    matches.iter().map(|made| (made.id, Assignment::new(format!("{}.test:1", made.id)))).collect()
 }
 
 pub(crate) fn each_its_own() -> Arc<dyn Assigner> {
@@ -76,7 +78,7 @@ pub(crate) fn tagged(tag: &str) -> Arc<Pool> {
     pool(vec![Filter::Tag(tag.to_owned())])
 }
 
-/// Pairs of everybody.
+/// Pairs all tickets.
 pub(crate) fn duels() -> Profile {
     Profile {
         name: "duels".into(),
@@ -86,7 +88,7 @@ pub(crate) fn duels() -> Profile {
     }
 }
 
-/// Pairs of those with this tag; the profile goes by its name.
+/// Pairs the tickets with this tag, in a profile of the same name.
 pub(crate) fn duels_of(tag: &str) -> Profile {
     Profile { name: tag.into(), pools: vec![tagged(tag)], ..duels() }
 }
@@ -96,9 +98,9 @@ pub(crate) fn duels_of(tag: &str) -> Profile {
 pub(crate) enum Fault {
     Error,
     Panic,
-    /// Never answers.
+    /// Never returns.
     Hang,
-    /// Never gives its thread back, or only after the deadline.
+    /// Blocks its thread until after the deadline.
     Block,
 }
 
@@ -109,7 +111,7 @@ impl Fault {
     pub(crate) async fn happen<T>(self) -> Result<T, PluginError> {
         match self {
             Self::Error => Err("no luck".into()),
-            // Without a word on stderr.
+            // Without a message on stderr.
             Self::Panic => std::panic::resume_unwind(Box::new("a plugin of the test")),
             Self::Hang => std::future::pending().await,
             Self::Block => {

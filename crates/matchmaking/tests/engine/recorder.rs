@@ -1,4 +1,4 @@
-//! From the store of tickets to the outbox.
+//! Recording: from the store of tickets to the outbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::id::ProcessId;
 use base::{Backoff, Clock};
 use buffa::{Message, MessageField};
-use bus::{Bus, BusUrl, Stored};
+use bus::{Bus, BusUrl, StoredEvent};
 use bytes::Bytes;
 use config::{Setting, Value};
 use db::{Db, DbUrl};
@@ -14,15 +14,17 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use matchmaking::engine::{Fifo, Profile};
 use matchmaking::model::{MatchId, TicketId};
-use matchmaking::store::{Assignments, Entry, Group, Part, Push, Then};
-use matchmaking::{Engine, Operator, Record, Recorder, Recovered};
+use matchmaking::store::{
+    AfterNotify, AssignmentGroup, Assignments, BatchRange, TicketEvent, UnrecordedBatch,
+};
+use matchmaking::{Engine, MatchRecorder, MatchmakingAdmin, Recorder, RecoveryReport};
 use outbox::{Outbox, Relay};
 use prometheus_client::registry::Registry;
 use proto::openmatch::Assignment;
 use proto::playhouse::{MatchMade, MatchesMade};
 use runtime::Drain;
 use serde_json::{Value as Json, json};
-use testkit::{Proxy, SqlPlace, SqlServer, eventually, need};
+use testkit::{FaultProxy, SqlServer, TestDatabase, eventually, need};
 use tokio::sync::Notify;
 use work_queue::{Filter, State};
 
@@ -32,16 +34,16 @@ use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
     every_match_becomes_one_event_under_its_own_id,
-    an_event_names_the_players_of_the_match_each_once,
-    a_match_of_an_older_process_is_published_without_its_players,
-    players_are_notified_when_their_match_is_recorded_and_not_before,
-    matches_of_a_dead_engine_are_recorded_and_their_players_notified,
-    recording_an_entry_again_changes_nothing,
-    what_cannot_be_read_becomes_a_failed_row_with_its_bytes,
-    entries_that_sql_refuses_hold_up_no_later_match,
-    two_recorders_record_everything_once,
-    without_sql_players_are_notified_and_their_matches_recorded_later,
-    engines_fetch_no_tickets_while_too_much_is_unrecorded_and_go_on_afterwards,
+    event_names_each_player_of_the_match_once,
+    match_of_an_older_version_is_published_without_players,
+    players_are_notified_only_after_their_match_is_recorded,
+    recovery_records_and_notifies_matches_of_a_dead_engine,
+    recording_a_batch_again_changes_nothing,
+    unreadable_batch_becomes_a_failed_row_with_its_bytes,
+    batches_refused_by_sql_block_no_later_match,
+    two_recorders_record_each_match_once,
+    without_sql_players_are_notified_and_matches_recorded_later,
+    engines_pause_while_too_much_is_unrecorded_and_resume_afterwards,
 }
 
 /// A database and a bus.
@@ -49,17 +51,17 @@ pub(crate) struct Sql {
     db: Db,
     outbox: Outbox,
     bus: Bus,
-    _place: Option<SqlPlace>,
+    _place: Option<TestDatabase>,
 }
 
 impl Sql {
     pub(crate) async fn embedded() -> Self {
-        let place = SqlPlace::sqlite().unwrap();
+        let place = TestDatabase::sqlite().unwrap();
         let url = place.url();
         Self::open(&url, Some(place)).await
     }
 
-    async fn open(url: &str, place: Option<SqlPlace>) -> Self {
+    async fn open(url: &str, place: Option<TestDatabase>) -> Self {
         let url = DbUrl::parse(&Value::Text(url.to_owned())).unwrap();
         let config =
             db::Config { url, max_connections: 4, acquire_timeout: Duration::from_secs(2), migrate: true };
@@ -94,7 +96,7 @@ impl Sql {
     pub(crate) fn recorder(&self, world: &World) -> Recorder {
         let id = ProcessId::generate();
         Recorder::new(id, world.store.clone(), self.db.clone(), self.outbox.clone(), world.metrics.clone())
-            .recovering_after(Duration::ZERO)
+            .with_recover_after(Duration::ZERO)
     }
 
     fn engine(&self, world: &World) -> Engine {
@@ -102,21 +104,21 @@ impl Sql {
         world.engine_recording(recorder, world.store.clone(), vec![duels()], engine_config())
     }
 
-    fn stored(&self) -> Vec<Stored> {
+    fn stored(&self) -> Vec<StoredEvent> {
         match &self.bus {
             Bus::Memory(memory) => memory.read_after(0, 100_000),
             Bus::Nats(_) => unreachable!("the tests read the embedded bus"),
         }
     }
 
-    /// Publishes what is in the outbox, and returns all that was ever published.
+    /// Publishes the outbox, and returns everything published so far.
     pub(crate) async fn published(&self) -> Vec<Json> {
         let relay = Relay::new(ProcessId::generate(), self.outbox.clone(), self.bus.clone());
         while relay.tick().await.unwrap().claimed > 0 {}
         self.stored().iter().map(|event| serde_json::from_slice(&event.body).unwrap()).collect()
     }
 
-    /// Runs a statement of a test.
+    /// Runs a statement.
     pub(crate) async fn execute(&self, text: &'static str) {
         let mut tx = self.db.begin().await.unwrap();
         db::on!(tx, connection => { sqlx::raw_sql(text).execute(connection).await.unwrap(); });
@@ -128,8 +130,8 @@ impl Sql {
     }
 }
 
-/// Makes so many matches, each in a tick of its own, by an engine that dies before anybody is notified.
-pub(crate) async fn make_and_die(world: &World, count: usize) -> Vec<[TicketId; 2]> {
+/// Assigns this many matches, each in its own tick, with an engine that dies before it notifies players.
+pub(crate) async fn assign_without_notifying(world: &World, count: usize) -> Vec<[TicketId; 2]> {
     let mut matches = Vec::new();
     for _ in 0..count {
         let tickets = world.tickets(&[]).await;
@@ -139,7 +141,7 @@ pub(crate) async fn make_and_die(world: &World, count: usize) -> Vec<[TicketId; 
     matches
 }
 
-fn group(tickets: &[TicketId]) -> Group {
+fn group(tickets: &[TicketId]) -> AssignmentGroup {
     let id = MatchId::generate().to_string();
     let assignment = Assignment { connection: format!("{id}.test:1"), ..Default::default() };
     let made = MatchMade {
@@ -149,16 +151,16 @@ fn group(tickets: &[TicketId]) -> Group {
         ..Default::default()
     };
     let made = MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
-    Group {
+    AssignmentGroup {
         fence: None,
         tickets: tickets.to_vec(),
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
-        made,
+        encoded_match: made,
     }
 }
 
-pub(crate) async fn unrecorded(world: &World) -> u64 {
-    world.store.unrecorded().await.unwrap().0
+pub(crate) async fn unrecorded_size(world: &World) -> u64 {
+    world.store.unrecorded_size().await.unwrap().0
 }
 
 async fn every_match_becomes_one_event_under_its_own_id(world: World) {
@@ -169,7 +171,7 @@ async fn every_match_becomes_one_event_under_its_own_id(world: World) {
     engine.tick().await.unwrap();
     let [e, f] = world.tickets(&[]).await;
     engine.tick().await.unwrap();
-    assert_eq!(unrecorded(&world).await, 0);
+    assert_eq!(unrecorded_size(&world).await, 0);
     assert_eq!(sql.rows().await, 2, "one row for each step");
     let published = sql.published().await;
     assert_eq!(published.len(), 3, "{published:#?}");
@@ -200,11 +202,11 @@ async fn every_match_becomes_one_event_under_its_own_id(world: World) {
     assert_eq!(world.metric("playhouse_matchmaking_matches_recorded_total"), 3.0);
 }
 
-async fn an_event_names_the_players_of_the_match_each_once(world: World) {
+async fn event_names_each_player_of_the_match_once(world: World) {
     const PLAYERS: [&str; 2] =
         ["01990000-0000-7000-8000-000000000001", "01990000-0000-7000-8000-000000000002"];
     let sql = Sql::embedded().await;
-    // The second one plays with two tickets, one is nobody's, and one says something else.
+    // The second player has two tickets, one ticket has no player, and one has an invalid user id.
     for user in [PLAYERS[1], PLAYERS[0], PLAYERS[1], "", "guest 7"] {
         if user.is_empty() {
             world.ticket(&[]).await
@@ -221,18 +223,18 @@ async fn an_event_names_the_players_of_the_match_each_once(world: World) {
     assert_eq!(event["data"]["ticket_ids"].as_array().unwrap().len(), 5);
 }
 
-/// It wrote an entry in which there are no players, and has notified them.
-async fn a_match_of_an_older_process_is_published_without_its_players(world: World) {
+/// The older version wrote a batch without players, and has notified them.
+async fn match_of_an_older_version_is_published_without_players(world: World) {
     let sql = Sql::embedded().await;
     let ticket = world.ticket_of("01990000-0000-7000-8000-000000000001").await;
     let assigned = world.store.assign(&[group(&[ticket])]).await.unwrap();
-    world.store.notify(&assigned.entries, Then::Keep).await.unwrap();
-    assert_eq!(sql.recorder(&world).tick().await.unwrap().entries, 1);
+    world.store.notify(&assigned.batches, AfterNotify::Keep).await.unwrap();
+    assert_eq!(sql.recorder(&world).tick().await.unwrap().batches, 1);
     let event = &sql.published().await[0];
     assert_eq!(event["data"]["user_ids"], json!([]));
 }
 
-/// A recorder that waits until it may go on.
+/// A recorder that blocks until it is released.
 #[derive(Debug)]
 struct Gate {
     behind: Recorder,
@@ -240,8 +242,8 @@ struct Gate {
     open: Notify,
 }
 
-impl Record for Gate {
-    fn record<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, bool> {
+impl MatchRecorder for Gate {
+    fn record<'a>(&'a self, entry: &'a UnrecordedBatch) -> BoxFuture<'a, bool> {
         async move {
             self.reached.notify_one();
             self.open.notified().await;
@@ -251,16 +253,16 @@ impl Record for Gate {
     }
 }
 
-async fn players_are_notified_when_their_match_is_recorded_and_not_before(world: World) {
+async fn players_are_notified_only_after_their_match_is_recorded(world: World) {
     let sql = Sql::embedded().await;
     let behind = sql.recorder(&world);
     let gate = Arc::new(Gate { behind, reached: Notify::new(), open: Notify::new() });
     let engine = world.engine_recording(gate.clone(), world.store.clone(), vec![duels()], engine_config());
     let [a, _b] = world.tickets(&[]).await;
-    let mut pushes = world.store.pushes().await.unwrap();
+    let mut pushes = world.store.ticket_events().await.unwrap();
     let ticking = tokio::spawn(async move { engine.tick().await.unwrap() });
     tokio::time::timeout(PATIENCE, gate.reached.notified()).await.unwrap();
-    assert_eq!(unrecorded(&world).await, 1);
+    assert_eq!(unrecorded_size(&world).await, 1);
     assert!(tokio::time::timeout(Duration::from_millis(100), pushes.next()).await.is_err(), "notified early");
     if world.store.is_embedded() {
         assert_eq!(world.connection(&a).await, None, "seen early");
@@ -268,42 +270,43 @@ async fn players_are_notified_when_their_match_is_recorded_and_not_before(world:
     gate.open.notify_one();
     assert_eq!(ticking.await.unwrap().assigned, 2);
     let push = tokio::time::timeout(PATIENCE, pushes.next()).await.unwrap();
-    assert!(matches!(push, Some(Push::Assigned(_))), "{push:?}");
+    assert!(matches!(push, Some(TicketEvent::Assigned(_))), "{push:?}");
     assert!(world.is_assigned(&a).await);
-    assert_eq!((sql.rows().await, unrecorded(&world).await), (1, 0));
+    assert_eq!((sql.rows().await, unrecorded_size(&world).await), (1, 0));
 }
 
-async fn matches_of_a_dead_engine_are_recorded_and_their_players_notified(world: World) {
+async fn recovery_records_and_notifies_matches_of_a_dead_engine(world: World) {
     let sql = Sql::embedded().await;
-    let mut pushes = world.store.pushes().await.unwrap();
-    let matches = make_and_die(&world, 2).await;
+    let mut pushes = world.store.ticket_events().await.unwrap();
+    let matches = assign_without_notifying(&world, 2).await;
     let recorder = sql.recorder(&world);
-    let patient = recorder.clone().recovering_after(Duration::from_secs(5));
-    assert_eq!(patient.tick().await.unwrap(), Recovered::default(), "their engine may be at work");
+    let patient = recorder.clone().with_recover_after(Duration::from_secs(5));
+    assert_eq!(patient.tick().await.unwrap(), RecoveryReport::default(), "their engine may be at work");
     assert_eq!(world.metric("playhouse_matchmaking_unrecorded_entries"), 2.0);
     let recovered = recorder.tick().await.unwrap();
-    assert_eq!(recovered, Recovered { entries: 2, failed: 0, more: false });
+    assert_eq!(recovered, RecoveryReport { batches: 2, failed: 0, has_more: false });
     for tickets in &matches {
         let push = tokio::time::timeout(PATIENCE, pushes.next()).await.unwrap();
-        assert!(matches!(push, Some(Push::Assigned(_))), "{push:?}");
+        assert!(matches!(push, Some(TicketEvent::Assigned(_))), "{push:?}");
         assert!(world.is_assigned(&tickets[0]).await);
     }
     assert_eq!(sql.published().await.len(), 2);
     assert_eq!(world.metric("playhouse_matchmaking_unrecorded_entries"), 0.0);
     assert_eq!(world.metric("playhouse_matchmaking_entries_recovered_total"), 2.0);
-    // Where the tickets end with the process, nothing is left behind when it stops.
-    make_and_die(&world, 1).await;
+    // If the tickets end with the process, nothing is left behind when it stops.
+    assign_without_notifying(&world, 1).await;
     let drain = Drain::new();
     drain.request();
     patient.run(drain).await.unwrap();
-    assert_eq!(unrecorded(&world).await == 0, world.store.is_embedded());
+    assert_eq!(unrecorded_size(&world).await == 0, world.store.is_embedded());
 }
 
-/// As by an engine that died after recording, or did not hear that it had succeeded.
-async fn recording_an_entry_again_changes_nothing(world: World) {
+/// As after an engine died after recording, or lost the reply.
+async fn recording_a_batch_again_changes_nothing(world: World) {
     let sql = Sql::embedded().await;
-    make_and_die(&world, 3).await;
-    let entries = world.store.take_unrecorded("engine", 10, Duration::ZERO, Part::default()).await.unwrap();
+    assign_without_notifying(&world, 3).await;
+    let entries =
+        world.store.claim_unrecorded("engine", 10, Duration::ZERO, BatchRange::default()).await.unwrap();
     let recorder = sql.recorder(&world);
     assert!(recorder.record(&entries[1]).await);
     assert!(recorder.record(&entries[1]).await);
@@ -311,26 +314,30 @@ async fn recording_an_entry_again_changes_nothing(world: World) {
     let again = eventually("the lease of the engine ends", PATIENCE, async || {
         world.clock.advance(Duration::from_secs(1));
         let recovered = recorder.tick().await.unwrap();
-        Some(recovered).filter(|recovered| recovered.entries > 0)
+        Some(recovered).filter(|recovered| recovered.batches > 0)
     });
-    assert_eq!(again.await, Recovered { entries: 3, failed: 0, more: false });
+    assert_eq!(again.await, RecoveryReport { batches: 3, failed: 0, has_more: false });
     assert_eq!(sql.rows().await, 3);
     assert_eq!(sql.published().await.len(), 3);
-    assert_eq!(unrecorded(&world).await, 0);
+    assert_eq!(unrecorded_size(&world).await, 0);
 }
 
-async fn what_cannot_be_read_becomes_a_failed_row_with_its_bytes(world: World) {
+async fn unreadable_batch_becomes_a_failed_row_with_its_bytes(world: World) {
     let sql = Sql::embedded().await;
     let [a, b, c] = world.tickets(&[]).await;
-    let garbage = Group { made: Bytes::from_static(&[0xff; 7]), ..group(&[a]) };
+    let garbage = AssignmentGroup { encoded_match: Bytes::from_static(&[0xff; 7]), ..group(&[a]) };
     world.store.assign(&[garbage]).await.unwrap();
-    // One that has no id beside one that has.
+    // One match without an id next to one that has one.
     let nameless = MatchMade { match_id: "nobody".to_owned(), ..Default::default() };
     let nameless = MatchesMade { matches: vec![nameless], ..Default::default() }.encode_to_bytes();
-    world.store.assign(&[group(&[b]), Group { made: nameless.clone(), ..group(&[c]) }]).await.unwrap();
+    world
+        .store
+        .assign(&[group(&[b]), AssignmentGroup { encoded_match: nameless.clone(), ..group(&[c]) }])
+        .await
+        .unwrap();
     let recovered = sql.recorder(&world).tick().await.unwrap();
-    assert_eq!(recovered.entries, 2);
-    assert_eq!(unrecorded(&world).await, 0);
+    assert_eq!(recovered.batches, 2);
+    assert_eq!(unrecorded_size(&world).await, 0);
     assert_eq!(sql.published().await.len(), 1, "the one that can be read is published");
     let failed = sql.outbox.queue().list(Filter::Failed, 10).await.unwrap();
     assert_eq!(failed.len(), 2);
@@ -340,7 +347,7 @@ async fn what_cannot_be_read_becomes_a_failed_row_with_its_bytes(world: World) {
     assert!(failed.iter().all(|row| row.state == State::Failed && row.cause.is_some()), "{failed:?}");
 }
 
-async fn entries_that_sql_refuses_hold_up_no_later_match(world: World) {
+async fn batches_refused_by_sql_block_no_later_match(world: World) {
     const REFUSE: &str = "CREATE TRIGGER refused BEFORE INSERT ON outbox WHEN NEW.payload LIKE '%refused%' \
         BEGIN SELECT RAISE(ABORT, 'refused'); END";
     let sql = Sql::embedded().await;
@@ -349,82 +356,82 @@ async fn entries_that_sql_refuses_hold_up_no_later_match(world: World) {
     const REFUSED: usize = 40;
     for _ in 0..REFUSED {
         let mut refused = group(&world.tickets::<1>(&[]).await);
-        let mut made = MatchesMade::decode_from_slice(&refused.made).unwrap();
+        let mut made = MatchesMade::decode_from_slice(&refused.encoded_match).unwrap();
         made.matches[0].match_profile = "refused".to_owned();
-        refused.made = made.encode_to_bytes();
+        refused.encoded_match = made.encode_to_bytes();
         world.store.assign(&[refused]).await.unwrap();
     }
-    make_and_die(&world, 1).await;
+    assign_without_notifying(&world, 1).await;
     let first = recorder.tick().await.unwrap();
-    assert_eq!(first, Recovered { entries: 0, failed: 32, more: true });
+    assert_eq!(first, RecoveryReport { batches: 0, failed: 32, has_more: true });
     let second = recorder.tick().await.unwrap();
-    assert_eq!(second.entries, 1, "the match behind them is recorded: {second:?}");
-    make_and_die(&world, 1).await;
-    assert_eq!(recorder.tick().await.unwrap().entries, 1, "and so is a later one");
+    assert_eq!(second.batches, 1, "the match behind them is recorded: {second:?}");
+    assign_without_notifying(&world, 1).await;
+    assert_eq!(recorder.tick().await.unwrap().batches, 1, "and so is a later one");
     assert_eq!(sql.rows().await, 2);
-    assert_eq!(unrecorded(&world).await, REFUSED as u64);
+    assert_eq!(unrecorded_size(&world).await, REFUSED as u64);
 
     sql.execute("DROP TRIGGER refused").await;
-    eventually("all are tried again", PATIENCE, async || !recorder.tick().await.unwrap().more).await;
-    assert_eq!((sql.rows().await, unrecorded(&world).await), (REFUSED + 2, 0));
-    make_and_die(&world, 1).await;
+    eventually("all are tried again", PATIENCE, async || !recorder.tick().await.unwrap().has_more).await;
+    assert_eq!((sql.rows().await, unrecorded_size(&world).await), (REFUSED + 2, 0));
+    assign_without_notifying(&world, 1).await;
     let after = recorder.tick().await.unwrap();
-    assert_eq!(after, Recovered { entries: 1, failed: 0, more: false }, "the walk begins anew");
+    assert_eq!(after, RecoveryReport { batches: 1, failed: 0, has_more: false }, "the walk begins anew");
 }
 
-async fn two_recorders_record_everything_once(world: World) {
+async fn two_recorders_record_each_match_once(world: World) {
     let sql = Sql::embedded().await;
-    make_and_die(&world, 50).await;
+    assign_without_notifying(&world, 50).await;
     let recorders = [sql.recorder(&world), sql.recorder(&world)];
-    while unrecorded(&world).await > 0 {
+    while unrecorded_size(&world).await > 0 {
         let (one, two) = tokio::join!(recorders[0].tick(), recorders[1].tick());
-        assert!(one.unwrap().entries + two.unwrap().entries > 0, "stuck");
+        assert!(one.unwrap().batches + two.unwrap().batches > 0, "stuck");
     }
     assert_eq!(sql.rows().await, 50);
     assert_eq!(sql.published().await.len(), 50);
 }
 
-async fn without_sql_players_are_notified_and_their_matches_recorded_later(world: World) {
+async fn without_sql_players_are_notified_and_matches_recorded_later(world: World) {
     let server = need!(SqlServer::shared().await);
     let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = FaultProxy::to(server.addr()).await;
     let sql = Sql::open(&proxy.url(database.url()), None).await;
     let (engine, recorder) = (sql.engine(&world), sql.recorder(&world));
-    let mut pushes = world.store.pushes().await.unwrap();
+    let mut pushes = world.store.ticket_events().await.unwrap();
     proxy.half_open().await;
     let [a, _b] = world.tickets(&[]).await;
     let started = tokio::time::Instant::now();
     assert_eq!(engine.tick().await.unwrap().assigned, 2);
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     let push = tokio::time::timeout(PATIENCE, pushes.next()).await.unwrap();
-    assert!(matches!(push, Some(Push::Assigned(_))), "{push:?}");
+    assert!(matches!(push, Some(TicketEvent::Assigned(_))), "{push:?}");
     assert!(world.is_assigned(&a).await);
-    assert_eq!(unrecorded(&world).await, 1);
+    assert_eq!(unrecorded_size(&world).await, 1);
     assert_eq!(world.metric("playhouse_matchmaking_entries_notified_unrecorded_total"), 1.0);
     assert_eq!(recorder.tick().await.unwrap().failed, 1, "it stays");
 
     proxy.pass().await;
-    eventually("it is recorded", PATIENCE, async || recorder.tick().await.unwrap().entries == 1).await;
-    assert_eq!(unrecorded(&world).await, 0);
+    eventually("it is recorded", PATIENCE, async || recorder.tick().await.unwrap().batches == 1).await;
+    assert_eq!(unrecorded_size(&world).await, 0);
     assert_eq!(sql.published().await.len(), 1);
 }
 
-async fn engines_fetch_no_tickets_while_too_much_is_unrecorded_and_go_on_afterwards(world: World) {
+async fn engines_pause_while_too_much_is_unrecorded_and_resume_afterwards(world: World) {
     let server = need!(SqlServer::shared().await);
     let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = FaultProxy::to(server.addr()).await;
     let sql = Sql::open(&proxy.url(database.url()), None).await;
     let world = world.under(|rules| rules.max_unrecorded = 4_000);
     let (engine, recorder) = (sql.engine(&world), sql.recorder(&world));
-    // What others have left while SQL was away.
-    make_and_die(&world, 40).await;
+    // Left by other engines while SQL was unreachable.
+    assign_without_notifying(&world, 40).await;
     proxy.cut().await;
     let [a, b] = world.tickets(&[]).await;
     for _ in 0..3 {
         assert_eq!(engine.tick().await.unwrap().fetched, 0);
     }
     assert_eq!(world.metric("playhouse_matchmaking_held_back"), 1.0);
-    let operator = Operator::new(world.store.clone(), vec![duels()], 100, world.clock.clone());
+    let operator = MatchmakingAdmin::new(world.store.clone(), vec![duels()], 100, world.clock.clone());
     let report = operator.show(a.as_str()).await.unwrap();
     assert!(report.why[0].contains("max_unrecorded"), "{:?}", report.why);
     assert!(recorder.tick().await.unwrap().failed > 0);
@@ -432,7 +439,7 @@ async fn engines_fetch_no_tickets_while_too_much_is_unrecorded_and_go_on_afterwa
     proxy.pass().await;
     eventually("everything is recorded", PATIENCE, async || {
         recorder.tick().await.unwrap();
-        unrecorded(&world).await == 0
+        unrecorded_size(&world).await == 0
     })
     .await;
     assert_eq!(engine.tick().await.unwrap().assigned, 2);

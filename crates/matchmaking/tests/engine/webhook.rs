@@ -1,4 +1,4 @@
-//! The assigner that asks a service.
+//! The assigner that calls a service.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use futures::StreamExt;
 use http_server::Connection;
 use matchmaking::engine::{EngineConfig, Profile, Tick, Webhook, WebhookConfig};
 use matchmaking::model::TicketId;
-use matchmaking::{Join, Queue};
+use matchmaking::{JoinRequest, Queue};
 use runtime::Drain;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -31,9 +31,9 @@ use crate::world::{World, engine_config};
 use crate::{PATIENCE, on_both_stores};
 
 type Asked = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
-type Answer = Arc<dyn Fn(&Value) -> Response + Send + Sync>;
+type PluginFuture = Arc<dyn Fn(&Value) -> Response + Send + Sync>;
 
-/// A service that notes what it is asked.
+/// A service that remembers the requests it gets.
 pub(crate) struct Service {
     pub(crate) url: String,
     asked: Asked,
@@ -42,7 +42,7 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) async fn start(answer: impl Fn(&Value) -> Response + Send + Sync + 'static) -> Self {
         let asked = Asked::default();
-        let answer: Answer = Arc::new(answer);
+        let answer: PluginFuture = Arc::new(answer);
         let state = (asked.clone(), answer);
         let router = Router::new().route("/assign", post(serve)).with_state(state);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -56,7 +56,11 @@ impl Service {
     }
 }
 
-async fn serve(State((asked, answer)): State<(Asked, Answer)>, headers: HeaderMap, body: Bytes) -> Response {
+async fn serve(
+    State((asked, answer)): State<(Asked, PluginFuture)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     asked.lock().unwrap().push((headers, body.clone()));
     answer(&serde_json::from_slice(&body).unwrap())
 }
@@ -76,7 +80,7 @@ pub(crate) fn profile(url: &str, secret: Option<&str>, clock: &Clock) -> Profile
     Profile { assigner: Arc::new(Webhook::new(config, clock.clone()).unwrap()), ..duels() }
 }
 
-/// A server for each match of a question.
+/// Returns a server for each match of a request.
 fn servers(question: &Value) -> Vec<Value> {
     let matches = question["matches"].as_array().unwrap().iter();
     let server = |asked: &Value| {
@@ -90,7 +94,7 @@ pub(crate) fn all(question: &Value) -> Response {
     axum::Json(json!({ "assignments": servers(question) })).into_response()
 }
 
-/// Ticks with this service, which nobody should believe.
+/// Runs a tick with a service whose response must be ignored.
 async fn assert_released(answer: impl Fn(&Value) -> Response + Send + Sync + 'static) {
     let (service, world) = (Service::start(answer).await, World::in_memory());
     let engine = world.engine(vec![profile(&service.url, None, &world.clock)]);
@@ -102,7 +106,7 @@ async fn assert_released(answer: impl Fn(&Value) -> Response + Send + Sync + 'st
 }
 
 #[tokio::test]
-async fn the_service_is_told_what_it_needs_and_its_answer_is_written() {
+async fn service_gets_the_matches_and_its_assignments_are_written() {
     let (service, world) = (Service::start(all).await, World::in_memory());
     let engine = world.engine(vec![profile(&service.url, None, &world.clock)]);
     let [a, b] = world.tickets(&["eu", "ranked"]).await;
@@ -132,11 +136,11 @@ async fn the_service_is_told_what_it_needs_and_its_answer_is_written() {
 }
 
 on_both_stores! {
-    the_service_is_given_the_players_and_gives_each_data_of_their_own,
+    service_gets_the_players_and_returns_data_per_ticket,
 }
 
-/// The data reaches the ticket of its player and the streams that watch it, and nobody else.
-async fn the_service_is_given_the_players_and_gives_each_data_of_their_own(world: World) {
+/// The data reaches the ticket of its player and the streams that watch it, and no other player.
+async fn service_gets_the_players_and_returns_data_per_ticket(world: World) {
     let answer = |question: &Value| {
         let mut items = servers(question);
         let tickets = question["matches"][0]["tickets"].as_array().unwrap();
@@ -164,7 +168,7 @@ async fn the_service_is_given_the_players_and_gives_each_data_of_their_own(world
     });
     let mut watching = Vec::new();
     for user in users {
-        let join = Join { queue: "duel".to_owned(), ..Join::default() };
+        let join = JoinRequest { queue: "duel".to_owned(), ..JoinRequest::default() };
         let id = players.join(user, join).await.unwrap().ticket.id;
         let stream = players.watch(user, id.as_str(), &connection).await.unwrap();
         watching.push((user, id, Box::pin(stream)));
@@ -220,7 +224,7 @@ async fn requests_are_signed_with_the_secret() {
 }
 
 #[tokio::test]
-async fn matches_that_the_service_leaves_out_are_released() {
+async fn matches_missing_from_the_response_are_released() {
     let answer = |question: &Value| {
         let mut servers = servers(question);
         servers.remove(0);
@@ -236,10 +240,9 @@ async fn matches_that_the_service_leaves_out_are_released() {
     assert_eq!(world.free().await, [a, b]);
 }
 
-/// An item that cannot be read, and how many matches of two it leaves to be made: one whose match nobody can tell
-/// may have been for any that is missing.
+/// Unreadable items. An item without a match id may have been for any missing match.
 #[tokio::test]
-async fn one_unreadable_item_costs_only_its_own_match() {
+async fn unreadable_item_affects_only_its_own_match() {
     let first = |question: &Value| question["matches"][0]["match_id"].clone();
     let bad_items: [fn(Value) -> Value; 8] = [
         |_| json!({"match_id": "no id", "connection": "x:1"}),
@@ -273,7 +276,7 @@ async fn one_unreadable_item_costs_only_its_own_match() {
 }
 
 #[tokio::test]
-async fn a_passing_failure_is_asked_again_under_the_same_ids() {
+async fn transient_failure_is_retried_with_the_same_ids() {
     for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::TOO_MANY_REQUESTS] {
         let asked = AtomicU32::new(0);
         let answer = move |question: &Value| match asked.fetch_add(1, Ordering::Relaxed) {
@@ -295,14 +298,14 @@ async fn a_passing_failure_is_asked_again_under_the_same_ids() {
 }
 
 #[tokio::test]
-async fn an_answer_with_an_error_is_not_believed() {
+async fn response_with_an_error_status_is_ignored() {
     for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS] {
         assert_released(move |question| (status, all(question)).into_response()).await;
     }
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_nor_believed() {
+async fn redirect_is_not_followed() {
     let elsewhere = Arc::new(Service::start(all).await);
     for status in [StatusCode::FOUND, StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT] {
         let url = elsewhere.url.clone();
@@ -313,15 +316,15 @@ async fn a_redirect_is_not_followed_nor_believed() {
 }
 
 #[tokio::test]
-async fn an_answer_that_makes_no_sense_is_not_believed() {
+async fn unreadable_response_is_ignored() {
     for text in ["", "no", "[]", "{}", "{\"assignments\": 7}"] {
         assert_released(move |_| text.into_response()).await;
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_not_read() {
-    // What it says would be right.
+async fn oversized_response_is_not_read() {
+    // Its content would be valid.
     let large = |question: &Value| {
         let (space, answer) = (vec![b' '; 1 << 20], json!({ "assignments": servers(question) }).to_string());
         let chunks = std::iter::repeat_n(Bytes::from(space), 17).chain([Bytes::from(answer)]);
@@ -337,13 +340,13 @@ async fn an_answer_that_is_too_large_is_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_takes_too_long_is_given_up() {
+async fn slow_service_times_out() {
     // The engine's deadline.
     let silent = |_: &Value| {
         Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>()).into_response()
     };
     assert_released(silent).await;
-    // Its own.
+    // The request's own timeout.
     let (service, world) = (Service::start(silent).await, World::in_memory());
     let config = WebhookConfig {
         name: "fleet".into(),
@@ -361,7 +364,7 @@ async fn a_service_that_takes_too_long_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_costs_nobody_a_ticket() {
+async fn unreachable_service_costs_no_ticket() {
     let world = World::in_memory();
     let engine = world.engine(vec![profile("http://127.0.0.1:1/assign", None, &world.clock)]);
     let tickets: [TicketId; 2] = world.tickets(&[]).await;

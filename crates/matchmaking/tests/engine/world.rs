@@ -1,4 +1,4 @@
-//! A store with tickets, and what is to be seen of them.
+//! A store with tickets, and helpers to inspect them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,15 @@ use futures::future::BoxFuture;
 use live::Live;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Part, Redises, Rules, Then};
-use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Players, Queue, Record, Store};
+use matchmaking::store::{
+    AfterNotify, BatchRange, Coordination, FetchedTickets, NewTicket, RedisServers, Rules, UnrecordedBatch,
+};
+use matchmaking::{Engine, Frontend, FrontendConfig, MatchRecorder, Metrics, Players, Queue, Store};
 use prometheus_client::registry::Registry;
 use proto::openmatch::{Assignment, SearchFields, Ticket};
 use proto::playhouse::{MatchMade, MatchesMade};
 use redis_store::{RedisStore, RedisUrl};
-use testkit::{Keyspace, Redis};
+use testkit::{Redis, RedisNamespace};
 
 /// One store, and one clock.
 pub(crate) struct World {
@@ -34,9 +36,9 @@ pub(crate) struct World {
     redis_store: RedisStore,
     url: Option<String>,
     journal: Arc<Journal>,
-    /// The age of the next ticket that is put.
+    /// The age of the next ticket added by `put`.
     next: AtomicI64,
-    _keys: Option<Keyspace>,
+    _keys: Option<RedisNamespace>,
 }
 
 pub(crate) fn rules() -> Rules {
@@ -50,19 +52,19 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
-/// A recorder that remembers, for tests of all but recording.
+/// A recorder that only remembers, for tests that are not about recording.
 #[derive(Debug, Default)]
 struct Journal(std::sync::Mutex<Vec<MatchMade>>);
 
-impl Record for Journal {
-    fn record<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, bool> {
-        let matches = MatchesMade::decode_from_slice(&entry.made).unwrap().matches;
+impl MatchRecorder for Journal {
+    fn record<'a>(&'a self, entry: &'a UnrecordedBatch) -> BoxFuture<'a, bool> {
+        let matches = MatchesMade::decode_from_slice(&entry.matches).unwrap().matches;
         self.0.lock().unwrap().extend(matches);
         std::future::ready(true).boxed()
     }
 }
 
-/// A tick that nobody waits for, and deadlines that pass quickly.
+/// A tick of an hour, and short deadlines.
 pub(crate) fn engine_config() -> EngineConfig {
     EngineConfig {
         tick: Duration::from_secs(3600),
@@ -74,12 +76,12 @@ pub(crate) fn engine_config() -> EngineConfig {
     }
 }
 
-/// A clock that shows the present and stands still.
+/// Returns a manual clock that starts at the present.
 fn still() -> Clock {
     Clock::manual(Clock::system().now())
 }
 
-/// A connection to this server.
+/// Opens a connection to this server.
 pub(crate) async fn open(url: &str) -> RedisStore {
     let url = RedisUrl::parse(&Value::Text(url.to_owned())).unwrap();
     RedisStore::open(&redis_store::Config { url, timeout: Duration::from_millis(500) }).await.unwrap()
@@ -90,15 +92,15 @@ impl World {
         Self::new(RedisStore::Memory, None, rules(), None, still())
     }
 
-    /// In a room of its own on a shared server.
+    /// Creates a world with its own key prefix on a shared server.
     pub(crate) async fn in_redis(redis: &Redis) -> Self {
-        let keys = redis.keyspace();
+        let keys = redis.namespace();
         let rules = Rules { key_prefix: keys.prefix().to_owned(), ..rules() };
         let url = keys.url().to_owned();
         Self::new(open(&url).await, Some(url), rules, Some(keys), still())
     }
 
-    /// At this address, with all keys to itself.
+    /// Creates a world on a server of its own.
     pub(crate) async fn at(url: &str) -> Self {
         Self::new(open(url).await, Some(url.to_owned()), rules(), None, still())
     }
@@ -107,13 +109,13 @@ impl World {
         redis_store: RedisStore,
         url: Option<String>,
         rules: Rules,
-        keys: Option<Keyspace>,
+        keys: Option<RedisNamespace>,
         clock: Clock,
     ) -> Self {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let store =
-            Store::new(&redis_store, Redises::default(), rules.clone(), clock.clone(), metrics.clone());
+            Store::new(&redis_store, RedisServers::default(), rules.clone(), clock.clone(), metrics.clone());
         let config = FrontendConfig {
             ticket_ttl: Duration::from_secs(600),
             max_ticket_ttl: Duration::from_secs(3600),
@@ -140,21 +142,21 @@ impl World {
         }
     }
 
-    /// The same tickets, whose assignments are read at this server.
+    /// Makes this world read assignments from the given server.
     pub(crate) async fn reading_assignments_at(mut self, url: &str) -> Self {
         let RedisStore::Redis(assignments) = open(url).await else { panic!("no server: {url}") };
-        let others = Redises { assignments: Some(assignments), replica: None };
+        let others = RedisServers { assignments: Some(assignments), replica: None };
         let (rules, clock, metrics) = (self.rules.clone(), self.clock.clone(), self.metrics.clone());
         self.store = Store::new(&self.redis_store, others, rules, clock, metrics);
         self
     }
 
-    /// Another world, without tickets and with other rules.
+    /// Creates another world, without tickets and with other rules.
     pub(crate) fn under(&self, change: impl FnOnce(&mut Rules)) -> Self {
         self.under_at(still(), change)
     }
 
-    /// Another world, without tickets, with other rules and this clock.
+    /// Creates another world, without tickets, with other rules and this clock.
     pub(crate) fn under_at(&self, clock: Clock, change: impl FnOnce(&mut Rules)) -> Self {
         let mut rules = self.rules.clone();
         rules.key_prefix.push_str(&format!("{}:", TicketId::generate(Moment::default())));
@@ -162,7 +164,7 @@ impl World {
         Self::new(self.redis_store.clone(), self.url.clone(), rules, None, clock)
     }
 
-    /// The store as another process has it: the same in memory, another connection to Redis.
+    /// Opens the store as another process would: the same one in memory, another connection to Redis.
     pub(crate) async fn another_store(&self) -> Store {
         match &self.url {
             Some(url) => self.store_over(&open(url).await),
@@ -170,18 +172,18 @@ impl World {
         }
     }
 
-    /// The same tickets over another connection.
+    /// Opens the same tickets over another connection.
     pub(crate) fn store_over(&self, redis_store: &RedisStore) -> Store {
         Store::new(
             redis_store,
-            Redises::default(),
+            RedisServers::default(),
             self.rules.clone(),
             self.clock.clone(),
             self.metrics.clone(),
         )
     }
 
-    /// What players can do here, with these queues.
+    /// Returns the players' use cases with these queues.
     pub(crate) fn players<const N: usize>(&self, queues: [(String, Queue); N]) -> Players {
         let live = Live::new(&self.redis_store, &self.rules.key_prefix);
         Players::new(self.frontend.clone(), queues.into(), live, self.metrics.clone())
@@ -201,7 +203,7 @@ impl World {
 
     pub(crate) fn engine_recording(
         &self,
-        recorder: Arc<dyn Record>,
+        recorder: Arc<dyn MatchRecorder>,
         store: Store,
         profiles: Vec<Profile>,
         config: EngineConfig,
@@ -211,13 +213,13 @@ impl World {
             .with_recorder(recorder)
     }
 
-    /// A ticket as a client makes it.
+    /// Creates a ticket as a client does.
     pub(crate) async fn ticket(&self, tags: &[&str]) -> TicketId {
         let fields = SearchFields { tags: owned(tags), ..Default::default() };
         self.create(Ticket { search_fields: MessageField::some(fields), ..Default::default() }).await
     }
 
-    /// A ticket that says this of whose it is.
+    /// Creates a ticket with this user id.
     pub(crate) async fn ticket_of(&self, user: &str) -> TicketId {
         let value = StringValue { value: user.to_owned(), ..Default::default() }.encode_to_bytes();
         let type_url = "type.googleapis.com/google.protobuf.StringValue".to_owned();
@@ -240,7 +242,7 @@ impl World {
         ids.try_into().unwrap()
     }
 
-    /// A ticket put straight into the store, younger than those before.
+    /// Adds a ticket directly to the store, younger than those before.
     pub(crate) async fn put(&self) -> TicketId {
         let created = Moment::from_micros(self.next.fetch_add(1, Ordering::Relaxed));
         self.put_at(created).await
@@ -261,12 +263,12 @@ impl World {
         id
     }
 
-    /// Where the player of this ticket is to go.
+    /// Returns the connection of this ticket's assignment.
     pub(crate) async fn connection(&self, id: &TicketId) -> Option<String> {
         connection(&self.store, id).await
     }
 
-    /// The assignment as clients of Open Match get it.
+    /// Returns the assignment as Open Match clients get it.
     pub(crate) async fn assignment(&self, id: &TicketId) -> Assignment {
         self.frontend.get(id.as_str()).await.unwrap().assignment.into_option().unwrap()
     }
@@ -275,31 +277,31 @@ impl World {
         self.connection(id).await.is_some()
     }
 
-    /// Takes whatever another engine could have at this moment, and gives it back.
+    /// Fetches the tickets that another engine could get now, and releases them.
     pub(crate) async fn free(&self) -> Vec<TicketId> {
-        let Fetched { ids, .. } = self.store.fetch(&"another".into(), 100_000).await.unwrap();
+        let FetchedTickets { ids, .. } = self.store.fetch(&"another".into(), 100_000).await.unwrap();
         self.store.release(&ids).await.unwrap();
         ids
     }
 
-    /// All matches that were made since this was asked last.
+    /// Returns the matches made since the last call.
     pub(crate) async fn made(&self) -> Vec<MatchMade> {
         let mut made = std::mem::take(&mut *self.journal.0.lock().unwrap());
-        // Those whose engine did not get to hear that they were made, or could not notify.
+        // Adds those whose engine lost the reply, or could not notify.
         let entries =
-            self.store.take_unrecorded("test", 10_000, Duration::ZERO, Part::default()).await.unwrap();
+            self.store.claim_unrecorded("test", 10_000, Duration::ZERO, BatchRange::default()).await.unwrap();
         for left in
-            entries.iter().flat_map(|entry| MatchesMade::decode_from_slice(&entry.made).unwrap().matches)
+            entries.iter().flat_map(|entry| MatchesMade::decode_from_slice(&entry.matches).unwrap().matches)
         {
             if !made.iter().any(|known| known.match_id == left.match_id) {
                 made.push(left);
             }
         }
-        self.store.notify(&entries, Then::Remove).await.unwrap();
+        self.store.notify(&entries, AfterNotify::Remove).await.unwrap();
         made
     }
 
-    /// All metrics that are not zero, and those that are.
+    /// Returns all metrics.
     pub(crate) fn all_metrics(&self) -> BTreeMap<String, f64> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -328,5 +330,5 @@ fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// What is shared by plugins and the test that looks at them.
+/// State shared by plugins and their test.
 pub(crate) type Shared<T> = Arc<std::sync::Mutex<T>>;

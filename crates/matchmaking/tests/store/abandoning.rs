@@ -1,25 +1,25 @@
-//! Matches that were given up: nobody makes them any more.
+//! Abandoned matches can no longer be assigned.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use matchmaking::model::MatchId;
-use matchmaking::store::{Group, Outcome, Then};
+use matchmaking::store::{AfterNotify, AssignOutcome, AssignmentGroup};
 use testkit::{Redis, need};
 
 use crate::setup::{Setup, group, id, ids};
 
 for_every_store! {
-    a_match_that_was_abandoned_is_refused_alone,
-    a_match_that_was_made_before_is_known_as_unrecorded,
+    only_the_abandoned_match_is_refused,
+    match_assigned_before_the_mark_is_listed_as_unrecorded,
 }
 
-/// A match that is refused once it was abandoned.
-fn fenced(fence: MatchId, numbers: std::ops::Range<usize>) -> Group {
-    Group { fence: Some(fence), ..group(&fence.to_string(), ids(numbers)) }
+/// Returns a match that is refused once it is abandoned.
+fn fenced(fence: MatchId, numbers: std::ops::Range<usize>) -> AssignmentGroup {
+    AssignmentGroup { fence: Some(fence), ..group(&fence.to_string(), ids(numbers)) }
 }
 
-async fn a_match_that_was_abandoned_is_refused_alone(setup: Setup) {
+async fn only_the_abandoned_match_is_refused(setup: Setup) {
     let tickets = setup.open().await;
     let other = tickets.elsewhere().await;
     tickets.create_all(0..6).await;
@@ -28,36 +28,39 @@ async fn a_match_that_was_abandoned_is_refused_alone(setup: Setup) {
     other.mark_abandoned(&[late, MatchId::generate()]).await.unwrap();
     other.mark_abandoned(&[]).await.unwrap();
     let groups = [fenced(late, 0..2), fenced(early, 2..4), group("without a fence", ids(4..6))];
-    let expected = [Outcome::Abandoned, Outcome::Assigned, Outcome::Assigned];
+    let expected = [AssignOutcome::Abandoned, AssignOutcome::Assigned, AssignOutcome::Assigned];
     assert_eq!(tickets.assign(&groups).await.unwrap(), expected);
     assert_eq!(tickets.connection_of(&id(0)).await, None, "nothing of it is written");
     tickets.release(&ids(0..6)).await.unwrap();
     assert_eq!(other.take(10).await, ids(0..2), "its tickets go on waiting");
-    // The tickets play in another match.
-    assert_eq!(tickets.assign(&[fenced(MatchId::generate(), 0..2)]).await.unwrap(), [Outcome::Assigned]);
+    // The tickets can be assigned in another match.
+    assert_eq!(
+        tickets.assign(&[fenced(MatchId::generate(), 0..2)]).await.unwrap(),
+        [AssignOutcome::Assigned]
+    );
 }
 
-async fn a_match_that_was_made_before_is_known_as_unrecorded(setup: Setup) {
+async fn match_assigned_before_the_mark_is_listed_as_unrecorded(setup: Setup) {
     let tickets = setup.open().await;
-    // More entries than are read at once.
+    // More batches than are read at once.
     const MATCHES: usize = 120;
     tickets.create_all(0..MATCHES).await;
     let made: Vec<MatchId> = (0..MATCHES).map(|_| MatchId::generate()).collect();
     for (fence, number) in made.iter().zip(0..) {
         let outcomes = tickets.assign(&[fenced(*fence, number..number + 1)]).await.unwrap();
-        assert_eq!(outcomes, [Outcome::Assigned]);
+        assert_eq!(outcomes, [AssignOutcome::Assigned]);
     }
     let expected: HashSet<MatchId> = made.into_iter().collect();
     assert_eq!(tickets.elsewhere().await.unrecorded_matches().await.unwrap(), expected);
     let entries = tickets.entries().await;
-    tickets.notify(&entries, Then::Remove).await.unwrap();
+    tickets.notify(&entries, AfterNotify::Remove).await.unwrap();
     let left = tickets.unrecorded_matches().await.unwrap();
     assert_eq!(left.len(), expected.len() - entries.len());
     assert!(left.is_subset(&expected));
 }
 
 #[tokio::test]
-async fn a_mark_lives_for_as_long_as_a_ticket_can() {
+async fn abandoned_mark_lives_as_long_as_a_ticket_can() {
     let tickets = Setup::script(need!(Redis::shared().await)).open().await;
     let id = MatchId::generate();
     tickets.mark_abandoned(&[id]).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is remembered of assigners that fail.
+//! The recorded failures of assigners.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use matchmaking::store::AssignerFailure;
 use crate::setup::Setup;
 
 for_every_store! {
-    the_failure_of_an_assigner_is_seen_by_every_process_until_it_is_over,
+    every_process_sees_an_assigner_failure_until_it_is_cleared,
 }
 
-async fn the_failure_of_an_assigner_is_seen_by_every_process_until_it_is_over(setup: Setup) {
+async fn every_process_sees_an_assigner_failure_until_it_is_cleared(setup: Setup) {
     let tickets = setup.open().await;
     let other = tickets.elsewhere().await;
     let failure = |profile: &str, failures: u32| AssignerFailure {
@@ -24,10 +24,10 @@ async fn the_failure_of_an_assigner_is_seen_by_every_process_until_it_is_over(se
     let (duel, ranked) = (failure("duel", 1), failure("ranked", 2));
     assert_eq!(other.assigner_failures().await.unwrap(), []);
     for failure in [&duel, &ranked] {
-        tickets.report_assigner(&"one".into(), &failure.profile, Some(failure)).await.unwrap();
+        tickets.set_assigner_failure(&"one".into(), &failure.profile, Some(failure)).await.unwrap();
     }
     assert_eq!(other.assigner_failures().await.unwrap(), [ranked, duel.clone()], "the last one first");
-    tickets.report_assigner(&"one".into(), "ranked", None).await.unwrap();
+    tickets.set_assigner_failure(&"one".into(), "ranked", None).await.unwrap();
     assert_eq!(other.assigner_failures().await.unwrap(), [duel]);
     if !tickets.is_in_redis() {
         tickets.pass(Duration::from_secs(901));

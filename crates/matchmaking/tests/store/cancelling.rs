@@ -1,46 +1,46 @@
-//! Taking a ticket back.
+//! Cancelling a ticket.
 
 use futures::future::join_all;
-use matchmaking::store::{Deleted, Found, Outcome, Seen};
+use matchmaking::store::{AssignOutcome, DeleteOutcome, StoredTicket, WatchState};
 
 use crate::setup::{Setup, group, id, ids, matches, shuffled, sorted};
 
 for_every_store! {
-    a_ticket_that_is_taken_back_is_gone,
-    an_assigned_ticket_cannot_be_taken_back,
-    a_ticket_is_cancelled_or_assigned_and_never_both,
+    cancelled_ticket_is_gone,
+    assigned_ticket_cannot_be_cancelled,
+    ticket_is_cancelled_or_assigned_never_both,
 }
 
-async fn a_ticket_that_is_taken_back_is_gone(setup: Setup) {
+async fn cancelled_ticket_is_gone(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..3).await;
     assert_eq!(tickets.take(1).await, ids([0]));
     for number in 0..2 {
-        assert_eq!(tickets.delete(&id(number)).await.unwrap(), Deleted::Done);
-        assert_eq!(tickets.find(&id(number)).await.unwrap(), Found::default());
-        assert_eq!(tickets.delete(&id(number)).await.unwrap(), Deleted::Unknown);
+        assert_eq!(tickets.delete(&id(number)).await.unwrap(), DeleteOutcome::Deleted);
+        assert_eq!(tickets.find(&id(number)).await.unwrap(), StoredTicket::default());
+        assert_eq!(tickets.delete(&id(number)).await.unwrap(), DeleteOutcome::NotFound);
     }
     tickets.release(&ids(0..2)).await.unwrap();
     assert_eq!(tickets.take(10).await, ids([2]));
     assert_eq!(tickets.all().await, ids([2]));
-    assert_eq!(tickets.delete(&id(99)).await.unwrap(), Deleted::Unknown);
+    assert_eq!(tickets.delete(&id(99)).await.unwrap(), DeleteOutcome::NotFound);
 }
 
-async fn an_assigned_ticket_cannot_be_taken_back(setup: Setup) {
+async fn assigned_ticket_cannot_be_cancelled(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..2).await;
     tickets.assign(&[group("match", ids(0..2))]).await.unwrap();
-    assert_eq!(tickets.delete(&id(0)).await.unwrap(), Deleted::Assigned);
+    assert_eq!(tickets.delete(&id(0)).await.unwrap(), DeleteOutcome::AlreadyAssigned);
     assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("match"));
     assert!(tickets.find(&id(0)).await.unwrap().data.is_some());
 }
 
-async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
+async fn ticket_is_cancelled_or_assigned_never_both(setup: Setup) {
     const MATCHES: usize = 300;
     let engine = setup.open().await;
     let frontend = engine.elsewhere().await;
     engine.create_all(0..MATCHES * 2).await;
-    // Each match has a player who leaves at the same time.
+    // In each match a player cancels at the same time.
     let both = shuffled(MATCHES).into_iter().enumerate().map(|(at, number)| {
         let (engine, frontend) = (engine.clone(), frontend.clone());
         let assign = async move {
@@ -48,7 +48,7 @@ async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
             engine.assign(&[group]).await.unwrap().remove(0)
         };
         let cancel = async move { frontend.delete(&id(number * 2)).await.unwrap() };
-        // Who is first changes, so that both win at times.
+        // Alternate the order, so that both sides win at times.
         let (assign, cancel) = if at % 2 == 0 {
             let assign = tokio::spawn(assign);
             (assign, tokio::spawn(cancel))
@@ -62,21 +62,21 @@ async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
     let mut made = Vec::new();
     for (number, outcome, deleted) in outcomes {
         let (leaver, stayer) = (id(number * 2), id(number * 2 + 1));
-        let seen = engine.look(&[leaver.clone(), stayer.clone()]).await.unwrap();
+        let seen = engine.watch_states(&[leaver.clone(), stayer.clone()]).await.unwrap();
         match outcome {
-            Outcome::Assigned => {
-                assert_eq!(deleted, Deleted::Assigned, "match {number}");
-                assert!(matches!(seen[..], [Seen::Assigned(_), Seen::Assigned(_)]), "{seen:?}");
+            AssignOutcome::Assigned => {
+                assert_eq!(deleted, DeleteOutcome::AlreadyAssigned, "match {number}");
+                assert!(matches!(seen[..], [WatchState::Assigned(_), WatchState::Assigned(_)]), "{seen:?}");
                 made.push((format!("match {number}"), vec![stayer, leaver]));
             }
-            Outcome::Abandoned => panic!("nobody gave it up"),
-            Outcome::Refused(id) => {
-                assert_eq!((deleted, &id), (Deleted::Done, &leaver), "match {number}");
-                assert_eq!(seen, [Seen::Gone, Seen::Waiting]);
+            AssignOutcome::Abandoned => panic!("nobody gave it up"),
+            AssignOutcome::Refused(id) => {
+                assert_eq!((deleted, &id), (DeleteOutcome::Deleted, &leaver), "match {number}");
+                assert_eq!(seen, [WatchState::Gone, WatchState::Waiting]);
             }
         }
     }
     let entries = engine.entries().await;
-    let told = entries.iter().flat_map(|entry| matches(&entry.made));
-    assert_eq!(sorted(told), sorted(made));
+    let received = entries.iter().flat_map(|entry| matches(&entry.matches));
+    assert_eq!(sorted(received), sorted(made));
 }

@@ -1,24 +1,25 @@
-//! Every script declares the keys that it touches, so that a cluster can find the node. The suites run with declared keys too.
+//! Every script declares the keys that it touches, so that a cluster can find the node. The other suites also run with
+//! declared keys.
 
 use std::path::Path;
 use std::time::Duration;
 
 use matchmaking::Queue;
 use matchmaking::model::MatchId;
-use matchmaking::store::{Coordination, Deleted, Outcome, Then};
-use testkit::{DeclaredKeys, Proxy, Redis, eventually, need};
+use matchmaking::store::{AfterNotify, AssignOutcome, Coordination, DeleteOutcome};
+use testkit::{DeclaredKeysProxy, FaultProxy, Redis, eventually, need};
 
 use crate::setup::{LEARNED, PATIENCE, Setup, Tickets, data, group, id, ids, sorted, ticket, to, user};
 
-/// The folder of the scripts that are run. Their parts are in a folder of their own.
+/// The folder of the scripts. Shared parts are in a subfolder.
 fn scripts() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/scripts"))
 }
 
-/// Runs each step with all that it can reach.
+/// Runs each step on every branch.
 async fn run_every_step(tickets: &Tickets) {
     tickets.create_all(0..8).await;
-    // Another program's ticket, which is adopted.
+    // A ticket of another program, which is adopted.
     let mut raw = tickets.raw().await;
     raw.set(&tickets.key(id(8).as_str()), &data(8), 600).await;
     raw.ask::<()>(&["SADD", &tickets.key("allTickets"), id(8).as_str()]).await;
@@ -35,54 +36,54 @@ async fn run_every_step(tickets: &Tickets) {
     groups[0].fence = Some(MatchId::generate());
     groups[2].fence = Some(abandoned);
     let assigned = tickets.store.assign(&groups).await.unwrap();
-    let outcomes = [Outcome::Assigned, Outcome::Refused(id(1)), Outcome::Abandoned];
+    let outcomes = [AssignOutcome::Assigned, AssignOutcome::Refused(id(1)), AssignOutcome::Abandoned];
     assert_eq!(assigned.outcomes, outcomes);
-    tickets.notify(&assigned.entries, Then::Keep).await.unwrap();
+    tickets.notify(&assigned.batches, AfterNotify::Keep).await.unwrap();
     assert_eq!(tickets.entries().await.len(), 1);
-    tickets.notify(&assigned.entries, Then::Remove).await.unwrap();
+    tickets.notify(&assigned.batches, AfterNotify::Remove).await.unwrap();
     assert_eq!(tickets.entries().await.len(), 0);
-    assert_eq!(tickets.delete(&id(4)).await.unwrap(), Deleted::Done);
-    assert_eq!(tickets.delete(&id(0)).await.unwrap(), Deleted::Assigned);
+    assert_eq!(tickets.delete(&id(4)).await.unwrap(), DeleteOutcome::Deleted);
+    assert_eq!(tickets.delete(&id(0)).await.unwrap(), DeleteOutcome::AlreadyAssigned);
     assert_eq!(tickets.all().await, ids([2, 3, 5, 8]));
 
-    run_every_step_of_players(tickets).await;
+    run_every_player_step(tickets).await;
 }
 
-async fn run_every_step_of_players(tickets: &Tickets) {
+async fn run_every_player_step(tickets: &Tickets) {
     let gone = Duration::from_millis(300);
-    let waits = Queue { cancel_when_gone: Some(gone), beside_others: true, ..Queue::default() };
+    let waits = Queue { cancel_when_gone: Some(gone), allow_other_queues: true, ..Queue::default() };
     let players = tickets.players([("duel", waits.clone()), ("ranked", waits)]);
     let duel = players.join(user(0), to("duel")).await.unwrap().ticket;
     let ranked = players.join(user(0), to("ranked")).await.unwrap().ticket;
     tickets.play("played", &[&duel]).await;
     let listed = players.tickets(user(0)).await.unwrap().into_iter().map(|ticket| ticket.id);
     assert_eq!(sorted(listed), sorted([duel.id.clone(), ranked.id]));
-    let gone_after = [("duel".to_owned(), gone), ("ranked".to_owned(), gone)].into();
-    tickets.present(&[user(0), user(1)], &gone_after).await.unwrap();
-    eventually("one is cancelled", PATIENCE, async || tickets.sweep().await.unwrap() == 1).await;
-    let again = matchmaking::Join { replaces: Some(duel.id), ..to("duel") };
+    let absence_timeouts = [("duel".to_owned(), gone), ("ranked".to_owned(), gone)].into();
+    tickets.mark_present(&[user(0), user(1)], &absence_timeouts).await.unwrap();
+    eventually("one is cancelled", PATIENCE, async || tickets.cancel_overdue().await.unwrap() == 1).await;
+    let again = matchmaking::JoinRequest { replaces: Some(duel.id), ..to("duel") };
     players.join(user(0), again).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_script_touches_only_the_keys_that_it_declares() {
+async fn scripts_touch_only_declared_keys() {
     let redis = need!(Redis::shared_cluster().await);
-    let keys = DeclaredKeys::of(redis, LEARNED).await;
+    let keys = DeclaredKeysProxy::start(redis, LEARNED).await;
     run_every_step(&Setup::declared(redis, &keys, Coordination::Script).open().await).await;
 
-    // Under the lock, which a step extends that takes longer than a second.
+    // Under the lock, which a step longer than a second extends.
     let tickets = Setup::declared(redis, &keys, Coordination::Lock).open().await;
     run_every_step(&tickets).await;
-    let proxy = Proxy::to(keys.addr()).await;
+    let proxy = FaultProxy::to(keys.addr()).await;
     proxy.delay(Duration::from_millis(600)).await;
     let slow = tickets.setup.clone().through(proxy.url(&keys.url()), Duration::from_secs(10)).open().await;
     slow.release(&ids([0])).await.unwrap();
 
-    keys.assert_none_undeclared();
-    keys.assert_all_run(scripts());
+    keys.assert_no_undeclared_keys();
+    keys.assert_all_scripts_run(scripts());
 }
 
-/// The check above can only fail on a server that tells slots apart.
+/// The check above can only fail on a server with several slots.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_without_hash_tags_are_in_several_slots() {
     let redis = need!(Redis::shared_cluster().await);

@@ -1,4 +1,4 @@
-//! Handing tickets out: the oldest first, nobody twice.
+//! Fetching tickets: the oldest first, none twice.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use testkit::eventually;
 use crate::setup::{PATIENCE, Setup, id, ids, shuffled, sorted, ticket};
 
 for_every_store! {
-    what_was_handed_out_is_not_handed_out_again_until_it_is_released,
-    a_pending_ticket_is_active_again_after_the_timeout_and_not_before,
-    a_hundred_engines_never_get_the_same_ticket,
-    the_oldest_come_first_exactly_whatever_order_they_came_in,
-    tickets_of_the_same_moment_come_in_one_order_for_everybody,
-    thousands_are_handed_out_in_order_past_thousands_that_are_pending,
-    a_released_ticket_has_its_old_place,
-    thousands_are_released_at_once,
-    a_ticket_out_of_matchmaking_is_not_handed_out_and_can_be_read,
-    making_a_ticket_again_changes_nothing,
-    making_a_ticket_again_after_its_match_does_not_bring_it_back,
-    an_engine_without_work_is_woken_by_the_next_ticket,
+    fetched_tickets_are_not_fetched_again_until_released,
+    pending_ticket_becomes_active_after_the_timeout,
+    a_hundred_engines_never_fetch_the_same_ticket,
+    oldest_tickets_come_first_in_any_insertion_order,
+    tickets_of_the_same_moment_have_a_stable_order,
+    thousands_are_fetched_in_order_past_pending_ones,
+    released_ticket_keeps_its_place,
+    thousands_of_tickets_are_released_at_once,
+    deindexed_ticket_is_not_fetched_and_can_be_read,
+    creating_a_ticket_again_changes_nothing,
+    creating_a_ticket_again_after_its_match_does_not_restore_it,
+    idle_engine_is_woken_by_the_next_ticket,
 }
 
-async fn what_was_handed_out_is_not_handed_out_again_until_it_is_released(setup: Setup) {
+async fn fetched_tickets_are_not_fetched_again_until_released(setup: Setup) {
     let tickets = setup.open().await;
     let other = tickets.elsewhere().await;
     tickets.create_all(0..3).await;
@@ -37,7 +37,7 @@ async fn what_was_handed_out_is_not_handed_out_again_until_it_is_released(setup:
     assert_eq!(tickets.take(10).await, []);
 }
 
-async fn a_pending_ticket_is_active_again_after_the_timeout_and_not_before(setup: Setup) {
+async fn pending_ticket_becomes_active_after_the_timeout(setup: Setup) {
     let timeout = Duration::from_secs(1);
     let tickets = setup.with(|rules| rules.pending_timeout = timeout).open().await;
     tickets.create_all(0..2).await;
@@ -54,7 +54,7 @@ async fn a_pending_ticket_is_active_again_after_the_timeout_and_not_before(setup
     assert_eq!(tickets.take(10).await, [], "now it is pending anew");
 }
 
-async fn a_hundred_engines_never_get_the_same_ticket(setup: Setup) {
+async fn a_hundred_engines_never_fetch_the_same_ticket(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(shuffled(1000)).await;
     let mut fetching = Vec::new();
@@ -69,7 +69,7 @@ async fn a_hundred_engines_never_get_the_same_ticket(setup: Setup) {
     assert_eq!(sorted(handed_out), ids(0..1000), "all of them, and each once");
 }
 
-async fn the_oldest_come_first_exactly_whatever_order_they_came_in(setup: Setup) {
+async fn oldest_tickets_come_first_in_any_insertion_order(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(shuffled(500)).await;
     for round in 0..10 {
@@ -78,7 +78,7 @@ async fn the_oldest_come_first_exactly_whatever_order_they_came_in(setup: Setup)
     assert_eq!(tickets.take(50).await, []);
 }
 
-async fn tickets_of_the_same_moment_come_in_one_order_for_everybody(setup: Setup) {
+async fn tickets_of_the_same_moment_have_a_stable_order(setup: Setup) {
     let tickets = setup.open().await;
     for number in shuffled(20) {
         let mut ticket = ticket(number);
@@ -89,11 +89,11 @@ async fn tickets_of_the_same_moment_come_in_one_order_for_everybody(setup: Setup
     assert_eq!(tickets.take(100).await, ids(7..20));
 }
 
-async fn thousands_are_handed_out_in_order_past_thousands_that_are_pending(setup: Setup) {
+async fn thousands_are_fetched_in_order_past_pending_ones(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(shuffled(6000)).await;
     assert_eq!(tickets.take(1700).await, ids(0..1700));
-    // Holes among those that are pending.
+    // Gaps among the pending tickets.
     tickets.release(&ids((0..1700).step_by(17))).await.unwrap();
     let fetched = tickets.fetch(&"engine".into(), 2500).await.unwrap();
     assert_eq!(fetched.ids, ids((0..1700).step_by(17).chain(1700..4100)));
@@ -101,7 +101,7 @@ async fn thousands_are_handed_out_in_order_past_thousands_that_are_pending(setup
     assert_eq!(tickets.take(10_000).await, ids(4100..6000));
 }
 
-async fn a_released_ticket_has_its_old_place(setup: Setup) {
+async fn released_ticket_keeps_its_place(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..10).await;
     assert_eq!(tickets.take(5).await, ids(0..5));
@@ -109,7 +109,7 @@ async fn a_released_ticket_has_its_old_place(setup: Setup) {
     assert_eq!(tickets.take(4).await, ids([1, 3, 5, 6]));
 }
 
-async fn thousands_are_released_at_once(setup: Setup) {
+async fn thousands_of_tickets_are_released_at_once(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..3500).await;
     assert_eq!(tickets.take(3500).await.len(), 3500);
@@ -117,7 +117,7 @@ async fn thousands_are_released_at_once(setup: Setup) {
     assert_eq!(tickets.take(3500).await, ids(0..3500));
 }
 
-async fn a_ticket_out_of_matchmaking_is_not_handed_out_and_can_be_read(setup: Setup) {
+async fn deindexed_ticket_is_not_fetched_and_can_be_read(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..3).await;
     tickets.deindex(&id(0)).await.unwrap();
@@ -126,12 +126,12 @@ async fn a_ticket_out_of_matchmaking_is_not_handed_out_and_can_be_read(setup: Se
     tickets.release(&[id(1)]).await.unwrap();
     assert_eq!(tickets.take(10).await, ids([2]));
     assert_eq!(tickets.find(&id(0)).await.unwrap().data, Some(ticket(0).data));
-    assert_eq!(tickets.delete(&id(0)).await.unwrap(), matchmaking::store::Deleted::Done);
+    assert_eq!(tickets.delete(&id(0)).await.unwrap(), matchmaking::store::DeleteOutcome::Deleted);
     assert_eq!(tickets.find(&id(0)).await.unwrap().data, None);
     tickets.deindex(&id(99)).await.unwrap();
 }
 
-async fn making_a_ticket_again_changes_nothing(setup: Setup) {
+async fn creating_a_ticket_again_changes_nothing(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..2).await;
     assert_eq!(tickets.take(1).await, ids([0]));
@@ -143,11 +143,11 @@ async fn making_a_ticket_again_changes_nothing(setup: Setup) {
     assert_eq!(tickets.take(10).await, ids([1]), "the first is pending still");
 }
 
-async fn making_a_ticket_again_after_its_match_does_not_bring_it_back(setup: Setup) {
+async fn creating_a_ticket_again_after_its_match_does_not_restore_it(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..2).await;
     let made = tickets.assign(&[crate::setup::group("match", ids([0]))]).await.unwrap();
-    assert_eq!(made, [matchmaking::store::Outcome::Assigned]);
+    assert_eq!(made, [matchmaking::store::AssignOutcome::Assigned]);
     // Alone, and in one batch with others.
     tickets.create(ticket(0)).await.unwrap();
     tickets.create_all([0, 1, 2]).await;
@@ -158,15 +158,15 @@ async fn making_a_ticket_again_after_its_match_does_not_bring_it_back(setup: Set
     assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("match"));
 }
 
-async fn an_engine_without_work_is_woken_by_the_next_ticket(setup: Setup) {
+async fn idle_engine_is_woken_by_the_next_ticket(setup: Setup) {
     let tickets = setup.open().await;
     let wake = std::sync::Arc::new(tokio::sync::Notify::new());
-    let (process, told) = (tickets.elsewhere().await, wake.clone());
+    let (process, woken) = (tickets.elsewhere().await, wake.clone());
     let listening =
-        tokio::spawn(async move { process.listen_for_wakes(&"engine".into(), &told).await.map(drop) });
+        tokio::spawn(async move { process.listen_for_wakes(&"engine".into(), &woken).await.map(drop) });
     let woken = async || tokio::time::timeout(PATIENCE, wake.notified()).await.unwrap();
     if tickets.is_in_redis() {
-        // What may have come before it listened.
+        // Ignore the wake-up that covers the time before the subscription.
         woken().await;
     }
     for number in 0..3 {

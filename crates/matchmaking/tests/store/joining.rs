@@ -1,4 +1,4 @@
-//! Getting a ticket as a player: one, whatever happens.
+//! Joining a queue: a player gets one ticket, whatever happens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use base::id::Uuid;
 use buffa::Message;
 use buffa_types::google::protobuf::StringValue;
 use futures::future::join_all;
-use matchmaking::store::Outcome;
-use matchmaking::{Error, Join, PlayerState, PlayerTicket, Players, Queue};
+use matchmaking::store::AssignOutcome;
+use matchmaking::{Error, JoinRequest, PlayerState, PlayerTicket, Players, Queue};
 use proto::openmatch;
 use testkit::{Redis, Seed, eventually, need};
 use tokio::sync::Notify;
@@ -19,27 +19,27 @@ use tokio::sync::Notify;
 use crate::setup::{PATIENCE, Setup, Tickets, group, to, user};
 
 for_every_store! {
-    a_hundred_who_join_at_once_have_one_ticket,
-    a_player_waits_in_one_queue,
-    a_player_waits_in_several_queues_where_all_of_them_allow_it,
-    who_joins_after_the_match_learns_of_it_unless_the_ticket_is_replaced,
-    a_ticket_that_is_not_done_with_cannot_be_replaced,
-    a_cancelled_ticket_makes_room_for_another,
-    an_expired_ticket_makes_room_for_another,
-    a_ticket_taken_out_of_matchmaking_makes_room_for_another,
-    whatever_happens_at_once_nobody_waits_twice,
-    a_new_ticket_wakes_an_engine,
+    a_hundred_concurrent_joins_create_one_ticket,
+    player_waits_in_one_queue,
+    player_waits_in_several_queues_if_all_allow_it,
+    joining_after_a_match_returns_it_unless_replaced,
+    unfinished_ticket_cannot_be_replaced,
+    cancelled_ticket_allows_a_new_one,
+    expired_ticket_allows_a_new_one,
+    deindexed_ticket_allows_a_new_one,
+    player_never_waits_twice_under_concurrency,
+    new_ticket_wakes_an_engine,
 }
 
 async fn join(players: &Players, number: u128, queue: &str) -> PlayerTicket {
     players.join(user(number), to(queue)).await.unwrap().ticket
 }
 
-fn beside_others() -> Queue {
-    Queue { beside_others: true, ..Queue::default() }
+fn allow_other_queues() -> Queue {
+    Queue { allow_other_queues: true, ..Queue::default() }
 }
 
-async fn a_hundred_who_join_at_once_have_one_ticket(setup: Setup) {
+async fn a_hundred_concurrent_joins_create_one_ticket(setup: Setup) {
     let tickets = setup.open().await;
     let processes = [tickets.clone(), tickets.elsewhere().await, tickets.elsewhere().await];
     let players = processes.each_ref().map(|tickets| tickets.players([("duel", Queue::default())]));
@@ -49,7 +49,7 @@ async fn a_hundred_who_join_at_once_have_one_ticket(setup: Setup) {
             tokio::spawn(async move { players.join(user(round), to("duel")).await.unwrap() })
         });
         let joined: Vec<_> = join_all(joining).await.into_iter().map(Result::unwrap).collect();
-        assert_eq!(joined.iter().filter(|joined| joined.created).count(), 1);
+        assert_eq!(joined.iter().filter(|joined| joined.is_new).count(), 1);
         let ticket = &joined[0].ticket;
         assert!(joined.iter().all(|joined| joined.ticket == *ticket), "{joined:?}");
         assert_eq!(ticket.state, PlayerState::Waiting);
@@ -58,10 +58,11 @@ async fn a_hundred_who_join_at_once_have_one_ticket(setup: Setup) {
     }
 }
 
-async fn a_player_waits_in_one_queue(setup: Setup) {
+async fn player_waits_in_one_queue(setup: Setup) {
     let tickets = setup.open().await;
-    // One of them does not allow it, whichever comes first.
-    let queues = || [("duel", Queue::default()), ("ranked", beside_others()), ("casual", Queue::default())];
+    // One of them does not allow it, whichever is first.
+    let queues =
+        || [("duel", Queue::default()), ("ranked", allow_other_queues()), ("casual", Queue::default())];
     let players = tickets.players(queues());
     for (number, first, others) in [(0, "duel", ["ranked", "casual"]), (1, "ranked", ["duel", "casual"])] {
         let ticket = join(&players, number, first).await;
@@ -75,21 +76,24 @@ async fn a_player_waits_in_one_queue(setup: Setup) {
         assert_eq!(players.tickets(user(number)).await.unwrap(), std::slice::from_ref(&ticket));
     }
     assert_eq!(tickets.all().await.len(), 2);
-    // Who has left, or has a match, waits nowhere.
+    // A player who left, or has a match, waits in no queue.
     let [left, played] = [0, 1].map(user);
     let id = players.tickets(left).await.unwrap().remove(0).id;
     players.leave(left, id.as_str()).await.unwrap();
-    assert!(players.join(left, to("casual")).await.unwrap().created);
+    assert!(players.join(left, to("casual")).await.unwrap().is_new);
     let ticket = players.tickets(played).await.unwrap().remove(0);
     tickets.play("match", &[&ticket]).await;
-    assert!(players.join(played, to("casual")).await.unwrap().created);
+    assert!(players.join(played, to("casual")).await.unwrap().is_new);
     assert_eq!(players.tickets(played).await.unwrap().len(), 2, "the match can be read still");
 }
 
-async fn a_player_waits_in_several_queues_where_all_of_them_allow_it(setup: Setup) {
+async fn player_waits_in_several_queues_if_all_allow_it(setup: Setup) {
     let tickets = setup.open().await;
-    let players =
-        tickets.players([("a", beside_others()), ("b", beside_others()), ("alone", Queue::default())]);
+    let players = tickets.players([
+        ("a", allow_other_queues()),
+        ("b", allow_other_queues()),
+        ("alone", Queue::default()),
+    ]);
     let both = [join(&players, 0, "a").await, join(&players, 0, "b").await];
     assert_ne!(both[0].id, both[1].id);
     assert_eq!(both.each_ref().map(|ticket| ticket.queue.as_str()), ["a", "b"]);
@@ -102,7 +106,7 @@ async fn a_player_waits_in_several_queues_where_all_of_them_allow_it(setup: Setu
     assert_eq!(players.tickets(user(0)).await.unwrap(), both, "the oldest first");
 }
 
-async fn who_joins_after_the_match_learns_of_it_unless_the_ticket_is_replaced(setup: Setup) {
+async fn joining_after_a_match_returns_it_unless_replaced(setup: Setup) {
     let tickets = setup.open().await;
     let players = tickets.players([("duel", Queue::default())]);
     let elsewhere = tickets.elsewhere().await.players([("duel", Queue::default())]);
@@ -110,55 +114,55 @@ async fn who_joins_after_the_match_learns_of_it_unless_the_ticket_is_replaced(se
     tickets.play("one", &[&first]).await;
     for players in [&players, &elsewhere] {
         let joined = players.join(user(0), to("duel")).await.unwrap();
-        assert!(!joined.created);
+        assert!(!joined.is_new);
         assert_eq!((&joined.ticket.id, joined.ticket.state), (&first.id, PlayerState::Assigned));
         assert_eq!(joined.ticket.assignment.unwrap().connection, "one");
     }
-    let after = |ticket: &PlayerTicket| Join { replaces: Some(ticket.id.clone()), ..to("duel") };
+    let after = |ticket: &PlayerTicket| JoinRequest { replaces: Some(ticket.id.clone()), ..to("duel") };
     let second = players.join(user(0), after(&first)).await.unwrap();
-    assert!(second.created);
+    assert!(second.is_new);
     assert_ne!(second.ticket.id, first.id);
     for players in [&players, &elsewhere] {
         let again = players.join(user(0), after(&first)).await.unwrap();
-        assert_eq!((again.created, &again.ticket), (false, &second.ticket), "a retry");
+        assert_eq!((again.is_new, &again.ticket), (false, &second.ticket), "a retry");
     }
     assert_eq!(tickets.all().await.len(), 1);
-    // Also when it has been matched in turn, and the first can be read all the time.
+    // Also after it has been assigned in turn, while the first one can still be read.
     tickets.play("two", &[&second.ticket]).await;
     let again = players.join(user(0), after(&first)).await.unwrap().ticket;
     assert_eq!(again.assignment.unwrap().connection, "two");
     let third = players.join(user(0), after(&second.ticket)).await.unwrap();
-    assert!(third.created);
+    assert!(third.is_new);
     assert_eq!(players.tickets(user(0)).await.unwrap(), [third.ticket], "what was replaced is done with");
 }
 
-async fn a_ticket_that_is_not_done_with_cannot_be_replaced(setup: Setup) {
+async fn unfinished_ticket_cannot_be_replaced(setup: Setup) {
     let tickets = setup.open().await;
     let players = tickets.players([("duel", Queue::default())]);
     let (mine, other) = (join(&players, 0, "duel").await, join(&players, 1, "duel").await);
-    let after = |ticket: &PlayerTicket| Join { replaces: Some(ticket.id.clone()), ..to("duel") };
+    let after = |ticket: &PlayerTicket| JoinRequest { replaces: Some(ticket.id.clone()), ..to("duel") };
     assert_eq!(players.join(user(0), after(&mine)).await.unwrap().ticket, mine, "it waits");
     tickets.play("match", &[&mine, &other]).await;
     let joined = players.join(user(0), after(&other)).await.unwrap();
-    assert_eq!((joined.created, joined.ticket.id), (false, mine.id), "that was somebody else's");
+    assert_eq!((joined.is_new, joined.ticket.id), (false, mine.id), "that was somebody else's");
 }
 
-async fn a_cancelled_ticket_makes_room_for_another(setup: Setup) {
+async fn cancelled_ticket_allows_a_new_one(setup: Setup) {
     let tickets = setup.open().await;
     let players = tickets.players([("duel", Queue::default())]);
     let first = join(&players, 0, "duel").await;
     players.leave(user(0), first.id.as_str()).await.unwrap();
     assert_eq!(players.tickets(user(0)).await.unwrap(), []);
     let second = players.join(user(0), to("duel")).await.unwrap();
-    assert!(second.created);
+    assert!(second.is_new);
     assert_ne!(second.ticket.id, first.id);
-    // By an operator, or an Open Match client, is as good.
+    // Cancelled by an operator or an Open Match client has the same effect.
     tickets.delete(&second.ticket.id).await.unwrap();
-    assert!(players.join(user(0), to("duel")).await.unwrap().created);
+    assert!(players.join(user(0), to("duel")).await.unwrap().is_new);
     assert_eq!(tickets.all().await.len(), 1);
 }
 
-async fn an_expired_ticket_makes_room_for_another(setup: Setup) {
+async fn expired_ticket_allows_a_new_one(setup: Setup) {
     let tickets = setup.with(|rules| rules.assigned_ttl = Duration::from_millis(300)).open().await;
     let ttl = Duration::from_millis(300);
     let players = tickets.players([("duel", Queue { ticket_ttl: Some(ttl), ..Queue::default() })]);
@@ -167,22 +171,22 @@ async fn an_expired_ticket_makes_room_for_another(setup: Setup) {
         let next = eventually("there is another ticket", PATIENCE, async || {
             tickets.pass(Duration::from_millis(20));
             let joined = players.join(user(0), to("duel")).await.unwrap();
-            assert_eq!(joined.created, joined.ticket.id != first.id);
-            joined.created.then_some(joined.ticket)
+            assert_eq!(joined.is_new, joined.ticket.id != first.id);
+            joined.is_new.then_some(joined.ticket)
         });
         (next.await, tickets.clock.now().distance(before))
     };
     let first = join(&players, 0, "duel").await;
     assert_eq!(first.expires_at, Some(first.created_at.after(ttl)));
     let second = expired(first).await.0;
-    // One that was assigned: when it can no longer be read.
+    // An assigned ticket: once it can no longer be read.
     tickets.play("match", &[&second]).await;
     let (third, read) = expired(second).await;
     assert!(read >= Duration::from_millis(200), "{read:?}");
     assert_eq!(third.state, PlayerState::Waiting);
 }
 
-async fn a_ticket_taken_out_of_matchmaking_makes_room_for_another(setup: Setup) {
+async fn deindexed_ticket_allows_a_new_one(setup: Setup) {
     let tickets = setup.open().await;
     let players = tickets.players([("duel", Queue::default())]);
     let first = join(&players, 0, "duel").await;
@@ -194,14 +198,14 @@ async fn a_ticket_taken_out_of_matchmaking_makes_room_for_another(setup: Setup) 
     assert_eq!(tickets.all().await, [second.id]);
 }
 
-/// Who owns a stored ticket.
+/// Returns the owner of a stored ticket.
 async fn owner(tickets: &Tickets, id: &matchmaking::model::TicketId) -> Option<Uuid> {
     let ticket = openmatch::Ticket::decode_from_slice(&tickets.find(id).await.unwrap().data?).unwrap();
     let owner = &ticket.persistent_field[matchmaking::USER_FIELD];
     Some(StringValue::decode_from_slice(&owner.value).unwrap().value.parse().unwrap())
 }
 
-async fn whatever_happens_at_once_nobody_waits_twice(setup: Setup) {
+async fn player_never_waits_twice_under_concurrency(setup: Setup) {
     const PLAYERS: u128 = 3;
     let tickets = setup.open().await;
     let queues = || [("a", Queue::default()), ("b", Queue::default())];
@@ -214,22 +218,22 @@ async fn whatever_happens_at_once_nobody_waits_twice(setup: Setup) {
         for _ in 0..25 {
             let queue = choices.choice(["a", "b"]).unwrap();
             let replaces = players.tickets(user).await.unwrap().pop().map(|ticket| ticket.id);
-            let joined = match players.join(user, Join { replaces, ..to(queue) }).await {
+            let joined = match players.join(user, JoinRequest { replaces, ..to(queue) }).await {
                 Ok(joined) => joined,
                 Err(Error::OtherQueue { .. }) => continue,
                 Err(error) => panic!("{error:?}"),
             };
-            made += usize::from(joined.created);
+            made += usize::from(joined.is_new);
             let id = joined.ticket.id;
             match choices.u8(..3) {
                 0 => drop(players.leave(user, id.as_str()).await),
                 1 => {
                     let outcome = tickets.assign(&[group("match", vec![id.clone()])]).await.unwrap();
-                    assert!(matches!(&outcome[..], [Outcome::Assigned | Outcome::Refused(_)]));
+                    assert!(matches!(&outcome[..], [AssignOutcome::Assigned | AssignOutcome::Refused(_)]));
                 }
                 _ => {}
             }
-            // What waits at one moment.
+            // The tickets that wait at this moment.
             let mut owners = HashMap::new();
             let (waiting, _) = tickets.list(100).await.unwrap();
             for id in waiting {
@@ -237,7 +241,7 @@ async fn whatever_happens_at_once_nobody_waits_twice(setup: Setup) {
                     owners.entry(owner).or_insert_with(Vec::new).push(id);
                 }
             }
-            // Reading them takes a while: one may have gone and another come since they were listed.
+            // Reading takes a while: tickets may have changed since they were listed.
             for waiting in owners.into_values().filter(|waiting| waiting.len() > 1) {
                 let (listed, _) = tickets.list(100).await.unwrap();
                 let still = waiting.iter().filter(|id| listed.contains(id)).count();
@@ -250,12 +254,12 @@ async fn whatever_happens_at_once_nobody_waits_twice(setup: Setup) {
     assert!(made > 3, "{made}");
 }
 
-async fn a_new_ticket_wakes_an_engine(setup: Setup) {
+async fn new_ticket_wakes_an_engine(setup: Setup) {
     let tickets = setup.open().await;
     let players = tickets.players([("duel", Queue::default())]);
     let (process, wake) = (tickets.clone(), Arc::new(Notify::new()));
-    let told = wake.clone();
-    tokio::spawn(async move { process.listen_for_wakes(&"engine".into(), &told).await });
+    let woken = wake.clone();
+    tokio::spawn(async move { process.listen_for_wakes(&"engine".into(), &woken).await });
     if tickets.is_in_redis() {
         tokio::time::timeout(PATIENCE, wake.notified()).await.expect("it listens");
     }
@@ -266,7 +270,7 @@ async fn a_new_ticket_wakes_an_engine(setup: Setup) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_connection_while_joining_finds_what_was_made() {
+async fn join_with_a_lost_reply_finds_the_created_ticket() {
     let redis = need!(Redis::private().await);
     let tickets = Setup::script(&redis).open().await;
     let players = tickets.players([("duel", Queue::default())]);
@@ -277,21 +281,21 @@ async fn who_loses_the_connection_while_joining_finds_what_was_made() {
             players.join(user(number), to("duel")).await.unwrap()
         };
         let (first, again) = (join().await, join().await);
-        assert!(first.created && !again.created);
+        assert!(first.is_new && !again.is_new);
         assert_eq!(again.ticket, first.ticket);
     }
 }
 
 #[tokio::test]
-async fn what_is_known_of_a_player_is_in_two_keys_that_expire() {
+async fn player_data_is_in_two_keys_that_expire() {
     let redis = need!(Redis::shared().await);
     for tickets in [Setup::script(redis).open().await, Setup::lock(redis).open().await] {
         let gone = Queue {
             cancel_when_gone: Some(Duration::from_secs(30)),
             ticket_ttl: Some(Duration::from_secs(100)),
-            ..beside_others()
+            ..allow_other_queues()
         };
-        let players = tickets.players([("duel", gone), ("casual", beside_others())]);
+        let players = tickets.players([("duel", gone), ("casual", allow_other_queues())]);
         let ticket = join(&players, 0, "duel").await;
         let player = format!("player:{}", user(0));
         let keys = ["allTickets", player.as_str(), "presence", "ticketQueue"];
@@ -304,7 +308,7 @@ async fn what_is_known_of_a_player_is_in_two_keys_that_expire() {
         let (seconds, _): (f64, u64) = raw.ask(&["TIME"]).await;
         let due: f64 = raw.ask(&["ZSCORE", &tickets.key("presence"), ticket.id.as_str()]).await;
         assert!((due / 1000.0 - seconds - 30.0).abs() < 5.0, "{due}");
-        // As long as the ticket, and its assignment after it; a shorter one does not take it back.
+        // As long as the ticket, and its assignment after it. A shorter one does not shorten it.
         for key in [&player, "presence"] {
             let life: i64 = raw.ask(&["PTTL", &tickets.key(key)]).await;
             assert!((150_000..=160_000).contains(&life), "{key}: {life}");
@@ -314,7 +318,7 @@ async fn what_is_known_of_a_player_is_in_two_keys_that_expire() {
         players.leave(user(0), ticket.id.as_str()).await.unwrap();
         let ticket = join(&players, 0, "duel").await;
         assert!(raw.ask::<i64>(&["PTTL", &tickets.key(&player)]).await > 600_000);
-        // What is gone is forgotten when it is met.
+        // Missing tickets are removed when they are found.
         players.leave(user(0), ticket.id.as_str()).await.unwrap();
         players.tickets(user(0)).await.unwrap();
         assert!(!tickets.keys().await.contains(&"presence".to_owned()));

@@ -1,10 +1,10 @@
-//! What lies in Redis: the documented keys exactly, ours beside them, and nothing else.
+//! The layout in Redis: the documented keys exactly, our own keys, and nothing else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use matchmaking::store::{Outcome, RECOVERY_LEASE, Then};
+use matchmaking::store::{AfterNotify, AssignOutcome, RECOVERY_LEASE};
 use testkit::{Redis, need};
 use tokio::sync::Notify;
 
@@ -12,7 +12,7 @@ use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, only, ticket};
 
 const SETS: [&str; 2] = ["allTickets", "ticketQueue"];
 
-/// One step is one script, so the layout is the same under the lock.
+/// Each step is one script, so the layout is the same under the lock.
 async fn both(redis: &Redis) -> [Tickets; 2] {
     [Setup::script(redis).open().await, Setup::lock(redis).open().await]
 }
@@ -23,7 +23,7 @@ async fn ttl(raw: &mut Raw, key: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn a_ticket_is_its_bytes_under_its_id_and_a_member_of_the_set() {
+async fn ticket_is_stored_under_its_id_and_in_the_set() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all(0..2).await;
@@ -44,7 +44,7 @@ async fn a_ticket_is_its_bytes_under_its_id_and_a_member_of_the_set() {
 }
 
 #[tokio::test]
-async fn a_pending_ticket_is_in_the_sorted_set_by_the_second() {
+async fn pending_ticket_is_in_the_sorted_set_by_second() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all(0..3).await;
@@ -67,7 +67,7 @@ async fn a_pending_ticket_is_in_the_sorted_set_by_the_second() {
 }
 
 #[tokio::test]
-async fn an_assigned_ticket_has_a_shorter_life_and_left_the_sets() {
+async fn assigned_ticket_has_a_shorter_ttl_and_left_the_sets() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all(0..2).await;
@@ -85,7 +85,7 @@ async fn an_assigned_ticket_has_a_shorter_life_and_left_the_sets() {
         let entries = tickets.entries().await;
         let lease = ttl(&mut raw, &tickets.key("matchEventsLease")).await;
         assert!(lease <= RECOVERY_LEASE, "{lease:?}");
-        tickets.notify(&entries, Then::Remove).await.unwrap();
+        tickets.notify(&entries, AfterNotify::Remove).await.unwrap();
         assert_eq!(raw.ask::<u64>(&["XLEN", &tickets.key("matchEvents")]).await, 0);
         assert!(tickets.entries().await.is_empty());
         assert!(!tickets.keys().await.contains(&"matchEventsLease".to_owned()), "nobody needs it any more");
@@ -93,7 +93,7 @@ async fn an_assigned_ticket_has_a_shorter_life_and_left_the_sets() {
 }
 
 #[tokio::test]
-async fn a_ticket_that_is_taken_back_leaves_nothing() {
+async fn cancelled_ticket_leaves_no_keys() {
     for tickets in both(need!(Redis::shared().await)).await {
         tickets.create_all(0..2).await;
         assert_eq!(tickets.take(1).await, ids([0]));
@@ -105,7 +105,7 @@ async fn a_ticket_that_is_taken_back_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_ticket_out_of_matchmaking_leaves_its_data_alone() {
+async fn deindexed_ticket_keeps_only_its_data() {
     for tickets in both(need!(Redis::shared().await)).await {
         tickets.create_all(0..1).await;
         assert_eq!(tickets.take(1).await, ids([0]));
@@ -115,7 +115,7 @@ async fn a_ticket_out_of_matchmaking_leaves_its_data_alone() {
 }
 
 #[tokio::test]
-async fn a_refused_match_leaves_redis_as_it_was() {
+async fn refused_match_changes_nothing_in_redis() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all(0..2).await;
@@ -124,22 +124,22 @@ async fn a_refused_match_leaves_redis_as_it_was() {
         let before = tickets.keys().await;
         assert_eq!(before, ["allTickets", "proposed_ticket_ids", "t00000", "ticketQueue"]);
         let outcome = tickets.assign(&[group("match", ids([0, 1]))]).await.unwrap();
-        assert_eq!(outcome, [Outcome::Refused(id(1))]);
+        assert_eq!(outcome, [AssignOutcome::Refused(id(1))]);
         assert_eq!(tickets.keys().await, before);
         assert!(ttl(&mut raw, &tickets.key("t00000")).await > Duration::from_secs(500));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_ticket_wakes_one_engine_and_passes_over_one_that_is_gone() {
+async fn new_ticket_wakes_one_engine_and_skips_a_dead_one() {
     let redis = need!(Redis::shared().await);
     let tickets = Setup::script(redis).open().await;
     let mut raw = tickets.raw().await;
     let mut wakes = Vec::new();
     for name in ["one", "two"] {
         let (process, wake) = (tickets.clone(), Arc::new(Notify::new()));
-        let told = wake.clone();
-        tokio::spawn(async move { process.listen_for_wakes(&name.into(), &told).await });
+        let woken = wake.clone();
+        tokio::spawn(async move { process.listen_for_wakes(&name.into(), &woken).await });
         tokio::time::timeout(PATIENCE, wake.notified()).await.unwrap();
         wakes.push(wake);
     }
@@ -160,7 +160,7 @@ async fn a_new_ticket_wakes_one_engine_and_passes_over_one_that_is_gone() {
     assert_eq!(woken, [1, 1], "each ticket wakes another one");
     let left: Vec<String> = raw.ask(&["SMEMBERS", &tickets.key("idleEngines")]).await;
     assert!(left.is_empty() || left == ["gone"], "{left:?}");
-    // An engine that got as many as it asked for has work.
+    // An engine that got as many as it requested is not idle.
     assert_eq!(tickets.fetch(&"busy".into(), 2).await.unwrap().ids.len(), 2);
     assert!(!raw.ask::<bool>(&["SISMEMBER", &tickets.key("idleEngines"), "busy"]).await);
 }

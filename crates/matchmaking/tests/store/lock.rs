@@ -1,4 +1,4 @@
-//! The documented lock: it is respected where it is asked for, and no step is done after it was lost.
+//! The documented lock: steps respect it if configured, and do nothing after it was lost.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,19 @@ use base::error::Coded;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use matchmaking::{Error, Queue};
-use testkit::{Proxy, Redis, eventually, need};
+use testkit::{FaultProxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, to, user};
 
 const STEPS: [&str; 5] = ["fetch", "release", "delete", "deindex", "assign"];
 
-/// All names of the lock.
+/// Returns all names of the lock.
 fn names(tickets: &Tickets) -> [String; 4] {
     let name = tickets.key("fetchTicketsLock");
     [0, 1, 2, 3].map(|at| if at == 3 { name.clone() } else { format!("rueidislock:{at}:{name}") })
 }
 
-/// One of the steps, on a ticket of its own.
+/// Runs one of the steps on its own ticket.
 fn step(tickets: &Tickets, step: &'static str, number: usize) -> BoxFuture<'static, Result<(), Error>> {
     let tickets = tickets.clone();
     async move {
@@ -33,7 +33,7 @@ fn step(tickets: &Tickets, step: &'static str, number: usize) -> BoxFuture<'stat
     .boxed()
 }
 
-/// How many scripts the server has been asked to run.
+/// Returns how many scripts the server has run.
 async fn calls(raw: &mut Raw) -> u64 {
     let text: String = raw.ask(&["INFO", "commandstats"]).await;
     let line = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
@@ -41,8 +41,8 @@ async fn calls(raw: &mut Raw) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_step_waits_for_each_name_of_the_lock_and_goes_on_when_it_is_free() {
-    // Of its own: what it is asked is counted.
+async fn every_step_waits_for_every_name_of_the_lock() {
+    // A server of its own, because its commands are counted.
     let redis = need!(Redis::private().await);
     let tickets = Setup::lock(&redis).open().await;
     let mut raw = tickets.raw().await;
@@ -72,7 +72,7 @@ async fn each_step_waits_for_each_name_of_the_lock_and_goes_on_when_it_is_free()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn joining_and_sweeping_wait_for_the_lock_and_looking_does_not() {
+async fn join_and_sweep_wait_for_the_lock_and_reads_do_not() {
     let redis = need!(Redis::private().await);
     let tickets = Setup::lock(&redis).open().await;
     let gone = Queue { cancel_when_gone: Some(Duration::from_millis(1)), ..Queue::default() };
@@ -98,13 +98,13 @@ async fn joining_and_sweeping_wait_for_the_lock_and_looking_does_not() {
         tokio::time::timeout(PATIENCE, running).await.expect("it goes on").unwrap().unwrap();
         assert_eq!(players.tickets(user(0)).await.unwrap().len(), 1 - there, "{what} was done");
     }
-    // Nothing is overdue: nobody is asked for the lock.
+    // Nothing is overdue, so the lock is not taken.
     raw.set(&name, b"theirs", 60).await;
     assert_eq!(players.tick().await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_whose_holder_died_ends_by_itself() {
+async fn lock_of_a_dead_holder_expires() {
     let tickets = Setup::lock(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
     tickets.create_all(0..1).await;
@@ -116,7 +116,7 @@ async fn a_lock_whose_holder_died_ends_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn making_and_reading_tickets_does_not_wait_for_the_lock() {
+async fn creating_and_reading_tickets_does_not_wait_for_the_lock() {
     let tickets = Setup::lock(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
     for name in names(&tickets) {
@@ -129,7 +129,7 @@ async fn making_and_reading_tickets_does_not_wait_for_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scripts_need_no_lock_and_take_none() {
+async fn script_coordination_takes_no_lock() {
     let tickets = Setup::script(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
     tickets.create_all(0..5).await;
@@ -145,9 +145,9 @@ async fn scripts_need_no_lock_and_take_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_lock_was_stolen_does_nothing_and_says_so() {
+async fn step_with_a_stolen_lock_does_nothing_and_fails() {
     let redis = need!(Redis::private().await);
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let slow = Setup::lock(&redis).through(proxy.url(&redis.url()), Duration::from_secs(10)).open().await;
     let mut raw = slow.raw().await;
     slow.create_all(0..5).await;
@@ -162,10 +162,10 @@ async fn a_step_whose_lock_was_stolen_does_nothing_and_says_so() {
     };
     let before = state(&mut raw).await;
     let [_, _, _, name] = names(&slow);
-    // Between taking the lock and the step there is now time enough to steal it.
+    // The delay leaves time to steal the lock between taking it and the step.
     proxy.delay(Duration::from_millis(200)).await;
     for (number, what) in STEPS.into_iter().enumerate() {
-        // The release is of the one that is pending.
+        // The released ticket is the pending one.
         let running = tokio::spawn(step(&slow, what, if what == "release" { 0 } else { number }));
         eventually("it has the lock", PATIENCE, || {
             let (mut raw, name) = (raw.clone(), name.clone());
@@ -174,7 +174,7 @@ async fn a_step_whose_lock_was_stolen_does_nothing_and_says_so() {
         .await;
         raw.set(&name, b"thief", 60).await;
         let error = running.await.unwrap().unwrap_err();
-        assert!(matches!(error, Error::Locked) && error.is_passing(), "{what}: {error:?}");
+        assert!(matches!(error, Error::Locked) && error.is_transient(), "{what}: {error:?}");
         assert_eq!(state(&mut raw).await, before, "{what}");
         assert_eq!(raw.get(&name).await.unwrap(), "thief", "the thief's lock is the thief's");
         raw.ask::<()>(&["DEL", &name]).await;
@@ -184,27 +184,27 @@ async fn a_step_whose_lock_was_stolen_does_nothing_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_never_gets_free_is_an_error_that_passes() {
+async fn lock_timeout_is_a_transient_error() {
     let tickets = Setup::lock(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
     tickets.create_all(0..1).await;
     raw.set(&names(&tickets)[1], b"theirs", 600).await;
     let error = tickets.fetch(&"engine".into(), 1).await.unwrap_err();
-    assert!(matches!(error, Error::Locked) && error.is_passing(), "{error:?}");
+    assert!(matches!(error, Error::Locked) && error.is_transient(), "{error:?}");
     raw.ask::<()>(&["DEL", &names(&tickets)[1]]).await;
     assert_eq!(tickets.take(1).await, ids([0]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lock_is_held_for_as_long_as_a_step_takes() {
+async fn lock_is_held_for_the_whole_step() {
     let redis = need!(Redis::private().await);
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let slow = Setup::lock(&redis).through(proxy.url(&redis.url()), Duration::from_secs(10)).open().await;
     let mut raw = slow.raw().await;
     slow.create_all(0..1).await;
     slow.release(&ids([0])).await.unwrap();
-    // A step whose script has to be loaded takes three ways there and back, which is longer than a lock lives that nobody
-    // extends. The lock's own scripts are there.
+    // A step whose script must be loaded takes three round trips, longer than an unextended lock lives. The lock's own
+    // scripts are already loaded.
     proxy.delay(Duration::from_millis(900)).await;
     let running = tokio::spawn(step(&slow, "fetch", 0));
     eventually("it has the lock", PATIENCE, || {
@@ -222,17 +222,17 @@ async fn the_lock_is_held_for_as_long_as_a_step_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_goes_away_leaves_no_lock_behind() {
+async fn cancelled_caller_leaves_no_lock_behind() {
     let redis = need!(Redis::shared().await);
     let tickets = Setup::lock(redis).open().await;
     tickets.create_all(0..100).await;
     let started = Instant::now();
     for number in 0..100 {
-        // Cut off at any point, from before the lock is asked for to after the step.
+        // Cancel at any point, from before the lock is requested to after the step.
         let cut = Duration::from_micros(u64::try_from(number).unwrap() * 20);
         let _ = tokio::time::timeout(cut, tickets.delete(&id(number))).await;
     }
     tickets.fetch(&"engine".into(), 1).await.unwrap();
-    // One lock that had to end by itself would have taken longer.
+    // A lock that had to expire would have taken longer.
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
 }

@@ -31,9 +31,9 @@ macro_rules! for_every_store {
             async fn $name() {
                 use matchmaking::store::Coordination::Script;
                 let redis = testkit::need!(testkit::Redis::shared_cluster().await);
-                let keys = testkit::DeclaredKeys::of(redis, crate::setup::LEARNED).await;
+                let keys = testkit::DeclaredKeysProxy::start(redis, crate::setup::LEARNED).await;
                 super::$name(crate::setup::Setup::declared(redis, &keys, Script)).await;
-                keys.assert_none_undeclared();
+                keys.assert_no_undeclared_keys();
             })*
         }
     };

@@ -1,7 +1,7 @@
-//! Another program at the same Redis, which knows the five documented keys and no others.
+//! Another program on the same Redis, which knows only the five documented keys.
 
 use buffa::Message;
-use matchmaking::store::{Deleted, Outcome, Seen};
+use matchmaking::store::{AssignOutcome, DeleteOutcome, WatchState};
 use proto::openmatch;
 use testkit::{Redis, need};
 
@@ -11,14 +11,14 @@ async fn both(redis: &Redis) -> [Tickets; 2] {
     [Setup::script(redis).open().await, Setup::lock(redis).open().await]
 }
 
-/// Makes a ticket as the other program does.
+/// Creates a ticket as the other program does.
 async fn write(tickets: &Tickets, raw: &mut Raw, id: &str, data: &[u8]) {
     raw.set(&tickets.key(id), data, 600).await;
     raw.ask::<()>(&["SADD", &tickets.key("allTickets"), id]).await;
 }
 
 #[tokio::test]
-async fn its_tickets_are_handed_out_in_their_place_and_matched() {
+async fn tickets_of_another_program_are_fetched_in_order_and_matched() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all([10, 30, 50]).await;
@@ -34,14 +34,14 @@ async fn its_tickets_are_handed_out_in_their_place_and_matched() {
         assert_eq!(tickets.take(10).await, ids([40, 50]));
         assert_eq!(tickets.counter("tickets_adopted"), 3, "once each");
         let outcome = tickets.assign(&[group("mixed", ids([5, 10]))]).await.unwrap();
-        assert_eq!(outcome, [Outcome::Assigned]);
+        assert_eq!(outcome, [AssignOutcome::Assigned]);
         assert_eq!(tickets.connection_of(&id(5)).await.as_deref(), Some("mixed"));
         assert_eq!(tickets.all().await, ids([20, 30, 40, 50]));
     }
 }
 
 #[tokio::test]
-async fn its_tickets_are_matched_in_an_otherwise_empty_queue() {
+async fn tickets_of_another_program_are_matched_in_an_empty_queue() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         for number in shuffled(1200) {
@@ -54,27 +54,31 @@ async fn its_tickets_are_matched_in_an_otherwise_empty_queue() {
 }
 
 #[tokio::test]
-async fn its_tickets_are_read_watched_and_taken_back_before_any_engine_saw_them() {
+async fn tickets_of_another_program_can_be_read_watched_and_cancelled() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         for number in 0..3 {
             write(&tickets, &mut raw, id(number).as_str(), &data(number)).await;
         }
         assert_eq!(tickets.find(&id(0)).await.unwrap().data, Some(data(0)));
-        assert_eq!(tickets.look(&ids([0, 9])).await.unwrap(), [Seen::Waiting, Seen::Gone]);
-        assert_eq!(tickets.delete(&id(0)).await.unwrap(), Deleted::Done);
+        assert_eq!(
+            tickets.watch_states(&ids([0, 9])).await.unwrap(),
+            [WatchState::Waiting, WatchState::Gone]
+        );
+        assert_eq!(tickets.delete(&id(0)).await.unwrap(), DeleteOutcome::Deleted);
         let outcome = tickets.assign(&[group("match", ids([1]))]).await.unwrap();
-        assert_eq!(outcome, [Outcome::Assigned]);
+        assert_eq!(outcome, [AssignOutcome::Assigned]);
         assert_eq!(tickets.take(10).await, ids([2]));
     }
 }
 
 #[tokio::test]
-async fn its_strange_tickets_hold_up_nobody() {
+async fn malformed_tickets_of_another_program_block_no_ticket() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all([1]).await;
-        // Without a time it is as old as can be; without data it is none; what cannot be read is found out by reading.
+        // A ticket without a time counts as the oldest; one without data does not exist; an unreadable one is detected
+        // when it is read.
         let timeless = openmatch::Ticket { id: "timeless".to_owned(), ..Default::default() };
         write(&tickets, &mut raw, "timeless", &timeless.encode_to_vec()).await;
         write(&tickets, &mut raw, "broken", b"\xff\xff").await;
@@ -93,11 +97,11 @@ async fn its_strange_tickets_hold_up_nobody() {
 }
 
 #[tokio::test]
-async fn what_it_takes_out_of_the_set_is_never_handed_out() {
+async fn tickets_removed_by_another_program_are_never_fetched() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all(shuffled(6000)).await;
-        // Those in front, and every third one behind them.
+        // Those at the front, and every third one behind them.
         let out: Vec<usize> = (0..1500).chain((1500..6000).filter(|number| number % 3 == 0)).collect();
         for chunk in out.chunks(500) {
             let key = tickets.key("allTickets");
@@ -118,13 +122,13 @@ async fn what_it_takes_out_of_the_set_is_never_handed_out() {
 }
 
 #[tokio::test]
-async fn its_matches_stand() {
+async fn matches_of_another_program_are_kept() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all(0..4).await;
         assert_eq!(tickets.take(10).await, ids(0..4));
         let theirs = group("theirs", ids([0]));
-        // It is done with the first; for the second it has only written the assignment so far.
+        // It has finished the first match; of the second it has written only the assignment.
         for number in 0..2 {
             raw.set(&tickets.key(&format!("assign:{}", id(number))), &only(&theirs), 60).await;
         }
@@ -134,9 +138,9 @@ async fn its_matches_stand() {
         }
         let groups = [group("ours", ids([2, 0])), group("ours", ids([3, 1]))];
         let outcomes = tickets.assign(&groups).await.unwrap();
-        assert_eq!(outcomes, [Outcome::Refused(id(0)), Outcome::Refused(id(1))]);
+        assert_eq!(outcomes, [AssignOutcome::Refused(id(0)), AssignOutcome::Refused(id(1))]);
         for number in 0..2 {
-            assert_eq!(tickets.delete(&id(number)).await.unwrap(), Deleted::Assigned);
+            assert_eq!(tickets.delete(&id(number)).await.unwrap(), DeleteOutcome::AlreadyAssigned);
             assert_eq!(tickets.connection_of(&id(number)).await.as_deref(), Some("theirs"));
         }
         tickets.release(&ids(0..4)).await.unwrap();
@@ -145,7 +149,7 @@ async fn its_matches_stand() {
 }
 
 #[tokio::test]
-async fn what_it_marks_as_pending_is_left_to_it() {
+async fn tickets_pending_in_another_program_are_not_fetched() {
     for tickets in both(need!(Redis::shared().await)).await {
         let mut raw = tickets.raw().await;
         tickets.create_all(0..3).await;

@@ -1,11 +1,11 @@
-//! A Redis that loses its scripts, its connections, or everything.
+//! A Redis that loses its scripts, its connections, or all data.
 
 use std::time::{Duration, Instant};
 
 use base::error::Coded;
 use futures::StreamExt;
-use matchmaking::store::{Deleted, Outcome, Part, Push, Seen, Then};
-use testkit::{Proxy, Redis, eventually, need};
+use matchmaking::store::{AfterNotify, AssignOutcome, BatchRange, DeleteOutcome, TicketEvent, WatchState};
+use testkit::{FaultProxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, group, id, ids, matches, names, ticket};
 
@@ -14,7 +14,7 @@ async fn both(redis: &Redis) -> [Tickets; 2] {
 }
 
 #[tokio::test]
-async fn lost_scripts_are_loaded_again_in_the_middle_of_everything() {
+async fn lost_scripts_are_reloaded() {
     let redis = need!(Redis::private().await);
     for tickets in both(&redis).await {
         let mut raw = tickets.raw().await;
@@ -26,15 +26,15 @@ async fn lost_scripts_are_loaded_again_in_the_middle_of_everything() {
         flush().await;
         tickets.release(&ids(0..2)).await.unwrap();
         flush().await;
-        assert_eq!(tickets.delete(&id(0)).await.unwrap(), Deleted::Done);
+        assert_eq!(tickets.delete(&id(0)).await.unwrap(), DeleteOutcome::Deleted);
         flush().await;
         tickets.deindex(&id(1)).await.unwrap();
         flush().await;
         let outcomes = tickets.assign(&[group("match", ids([2, 3])), group("not", ids([0]))]).await.unwrap();
-        assert_eq!(outcomes, [Outcome::Assigned, Outcome::Refused(id(0))]);
-        assert_eq!(tickets.unrecorded().await.unwrap().0, 1, "nothing is done twice");
+        assert_eq!(outcomes, [AssignOutcome::Assigned, AssignOutcome::Refused(id(0))]);
+        assert_eq!(tickets.unrecorded_size().await.unwrap().0, 1, "nothing is done twice");
         flush().await;
-        // Many at once, none of which knows of the others' loading.
+        // Many calls at once, each of which loads the script itself.
         let fetching = (0..50).map(|_| tickets.take(10));
         let fetched = futures::future::join_all(fetching).await.concat();
         assert_eq!(crate::setup::sorted(fetched), ids(5..505));
@@ -42,7 +42,7 @@ async fn lost_scripts_are_loaded_again_in_the_middle_of_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
+async fn server_that_returns_empty_is_used_within_two_seconds() {
     let mut redis = need!(Redis::private().await);
     for setup in [Setup::script(&redis), Setup::lock(&redis)] {
         let setup = setup.clone().through(redis.url(), Duration::from_millis(500));
@@ -51,7 +51,7 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
         tickets.assign(&[group("before", ids([0]))]).await.unwrap();
         let entries = tickets.entries().await;
         assert_eq!(names(&entries), ["before"]);
-        let mut pushes = tickets.pushes().await.unwrap();
+        let mut pushes = tickets.ticket_events().await.unwrap();
         redis.kill().await.unwrap();
 
         let started = Instant::now();
@@ -60,34 +60,37 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
         let errors = [
             tickets.create(ticket(9)).await.unwrap_err(),
             tickets.find(&id(0)).await.unwrap_err(),
-            tickets.look(&ids([0])).await.unwrap_err(),
+            tickets.watch_states(&ids([0])).await.unwrap_err(),
             tickets.delete(&id(1)).await.unwrap_err(),
             tickets.deindex(&id(1)).await.unwrap_err(),
             tickets.fetch(&"engine".into(), 10).await.unwrap_err(),
             tickets.read(&ids([1])).await.unwrap_err(),
             tickets.release(&ids([1])).await.unwrap_err(),
             tickets.assign(&[group("match", ids([1, 2]))]).await.unwrap_err(),
-            tickets.pushes().await.map(drop).unwrap_err(),
-            tickets.take_unrecorded("recorder", 10, PATIENCE, Part::default()).await.unwrap_err(),
-            tickets.notify(&entries, Then::Remove).await.unwrap_err(),
-            tickets.unrecorded().await.unwrap_err(),
+            tickets.ticket_events().await.map(drop).unwrap_err(),
+            tickets.claim_unrecorded("recorder", 10, PATIENCE, BatchRange::default()).await.unwrap_err(),
+            tickets.notify(&entries, AfterNotify::Remove).await.unwrap_err(),
+            tickets.unrecorded_size().await.unwrap_err(),
             tickets.list(10).await.unwrap_err(),
             tickets.status(&id(1)).await.unwrap_err(),
         ];
         for error in errors {
-            assert!(error.is_passing(), "{error:?}");
+            assert!(error.is_transient(), "{error:?}");
         }
         assert!(started.elapsed() < Duration::from_secs(14), "{:?}: nothing hangs", started.elapsed());
 
         redis.start_again().await.unwrap();
         let soon = Duration::from_secs(2);
-        let mut pushes = eventually("there is a new stream", soon, || tickets.pushes()).await;
+        let mut pushes = eventually("there is a new stream", soon, || tickets.ticket_events()).await;
         eventually("a ticket can be made", soon, || tickets.create(ticket(5))).await;
-        assert_eq!(tickets.look(&ids([1, 5])).await.unwrap(), [Seen::Gone, Seen::Waiting]);
+        assert_eq!(
+            tickets.watch_states(&ids([1, 5])).await.unwrap(),
+            [WatchState::Gone, WatchState::Waiting]
+        );
         assert_eq!(tickets.take(10).await, ids([5]));
         let outcomes = tickets.assign(&[group("old", ids([1])), group("new", ids([5]))]).await.unwrap();
-        assert_eq!(outcomes, [Outcome::Refused(id(1)), Outcome::Assigned]);
-        let Some(Push::Assigned(made)) = pushes.next().await else { panic!("no push") };
+        assert_eq!(outcomes, [AssignOutcome::Refused(id(1)), AssignOutcome::Assigned]);
+        let Some(TicketEvent::Assigned(made)) = pushes.next().await else { panic!("no push") };
         assert_eq!(matches(&made), [("new".to_owned(), ids([5]))]);
         let entries = tickets.entries().await;
         assert_eq!(names(&entries), ["new"]);
@@ -95,7 +98,7 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_connection_costs_nobody_a_ticket() {
+async fn lost_connection_costs_no_ticket() {
     let redis = need!(Redis::private().await);
     for tickets in both(&redis).await {
         let mut raw = tickets.raw().await;
@@ -110,19 +113,19 @@ async fn a_cut_connection_costs_nobody_a_ticket() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_is_noticed_and_got_over() {
+async fn silent_network_is_detected_and_recovered_from() {
     let redis = need!(Redis::private().await);
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let setup = Setup::script(&redis).through(proxy.url(&redis.url()), Duration::from_millis(300));
     let tickets = setup.open().await;
     tickets.create_all(0..2).await;
     proxy.half_open().await;
     let error = tickets.fetch(&"engine".into(), 1).await.unwrap_err();
-    assert!(error.is_passing(), "{error:?}");
+    assert!(error.is_transient(), "{error:?}");
     proxy.pass().await;
     let fetched = eventually("tickets are handed out again", PATIENCE, async || {
         tickets.fetch(&"engine".into(), 10).await.map(|fetched| fetched.ids)
     });
-    // What was asked for in the silence never arrived, so nothing is pending.
+    // The requests sent during the silence never arrived, so nothing is pending.
     assert_eq!(fetched.await, ids(0..2));
 }

@@ -1,4 +1,4 @@
-//! A player's own tickets, and nobody else's.
+//! A player's own tickets, and no other player's.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use base::Code;
 use base::error::Coded;
 use futures::{Stream, StreamExt};
 use http_server::Connection;
-use matchmaking::{Error, Join, PlayerState, PlayerTicket, Queue};
+use matchmaking::{Error, JoinRequest, PlayerState, PlayerTicket, Queue};
 use runtime::Drain;
 
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 
 for_every_store! {
-    a_ticket_carries_its_queue_its_player_and_what_the_player_set,
-    a_ticket_of_somebody_else_is_like_one_that_does_not_exist,
-    leaving_is_done_once_and_not_after_the_match,
-    who_watches_is_told_of_each_state_until_the_ticket_is_gone,
-    who_watches_when_the_process_stops_is_told_to_come_again,
-    watching_a_ticket_from_another_process_tells_its_state_first,
+    ticket_carries_its_queue_player_and_fields,
+    ticket_of_another_player_looks_missing,
+    leaving_works_once_and_not_after_the_match,
+    watcher_receives_each_state_until_the_ticket_is_gone,
+    watcher_gets_an_error_when_the_process_stops,
+    watching_from_another_process_starts_with_the_current_state,
 }
 
 fn connection() -> Connection {
     Connection::new(([127, 0, 0, 1], 1).into(), Drain::new())
 }
 
-/// Runs what tells of assignments, until the test is over.
+/// Delivers assignments until the test ends.
 async fn listen(tickets: &Tickets) {
     let frontend = tickets.frontend.clone();
     tokio::spawn(async move { frontend.run(Drain::new()).await });
@@ -35,7 +35,7 @@ async fn next(stream: &mut (impl Stream<Item = Result<PlayerTicket, Error>> + Un
     tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time").expect("another").unwrap()
 }
 
-async fn a_ticket_carries_its_queue_its_player_and_what_the_player_set(setup: Setup) {
+async fn ticket_carries_its_queue_player_and_fields(setup: Setup) {
     let tickets = setup.open().await;
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let ranked = Queue {
@@ -45,7 +45,7 @@ async fn a_ticket_carries_its_queue_its_player_and_what_the_player_set(setup: Se
         ..Queue::default()
     };
     let players = tickets.players([("duel", Queue::default()), ("ranked", ranked)]);
-    let wish = Join {
+    let wish = JoinRequest {
         numbers: [("mmr".to_owned(), 1500.0)].into(),
         strings: [("region".to_owned(), "eu".to_owned())].into(),
         tags: names(&["crossplay"]),
@@ -65,34 +65,40 @@ async fn a_ticket_carries_its_queue_its_player_and_what_the_player_set(setup: Se
     );
     assert_eq!(stored.fields.tags, ["crossplay"]);
 
-    let refused = async |wish: Join| {
+    let refused = async |wish: JoinRequest| {
         let error = players.join(user(1), wish).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
         error.to_string()
     };
-    assert_eq!(refused(to("race")).await, "there is no queue \"race\"; there is duel, ranked");
-    let not = Join { numbers: [("elo".to_owned(), 1.0)].into(), ..wish.clone() };
-    assert_eq!(refused(not).await, "the queue ranked takes no number \"elo\"; it takes mmr, level");
-    let not = Join { strings: [("queue".to_owned(), "duel".to_owned())].into(), ..wish.clone() };
-    assert_eq!(refused(not).await, "the queue ranked takes no string \"queue\"; it takes region");
-    let not = Join { tags: names(&["beta"]), ..to("duel") };
-    assert_eq!(refused(not).await, "the queue duel takes no tag \"beta\"; it takes none");
+    assert_eq!(refused(to("race")).await, "there is no queue \"race\"; the queues are duel, ranked");
+    let not = JoinRequest { numbers: [("elo".to_owned(), 1.0)].into(), ..wish.clone() };
+    assert_eq!(
+        refused(not).await,
+        "the queue ranked does not accept the number \"elo\"; it accepts mmr, level"
+    );
+    let not = JoinRequest { strings: [("queue".to_owned(), "duel".to_owned())].into(), ..wish.clone() };
+    assert_eq!(
+        refused(not).await,
+        "the queue ranked does not accept the string \"queue\"; it accepts region"
+    );
+    let not = JoinRequest { tags: names(&["beta"]), ..to("duel") };
+    assert_eq!(refused(not).await, "the queue duel does not accept the tag \"beta\"; it accepts none");
     for odd in [f64::NAN, f64::INFINITY] {
-        let not = Join { numbers: [("mmr".to_owned(), odd)].into(), ..to("ranked") };
+        let not = JoinRequest { numbers: [("mmr".to_owned(), odd)].into(), ..to("ranked") };
         assert_eq!(refused(not).await, "mmr must be a number");
     }
-    let long = Join { strings: [("region".to_owned(), "x".repeat(70_000))].into(), ..to("ranked") };
+    let long = JoinRequest { strings: [("region".to_owned(), "x".repeat(70_000))].into(), ..to("ranked") };
     assert!(refused(long).await.contains("at most 65536"));
     assert_eq!(tickets.all().await.len(), 1);
 }
 
-async fn a_ticket_of_somebody_else_is_like_one_that_does_not_exist(setup: Setup) {
+async fn ticket_of_another_player_looks_missing(setup: Setup) {
     let tickets = setup.open().await;
     let players = tickets.players([("duel", Queue::default())]);
     let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
     let id = ticket.id.as_str();
     assert_eq!(players.ticket(user(0), id).await.unwrap(), ticket);
-    // One that an Open Match client made is nobody's.
+    // A ticket of an Open Match client has no player.
     tickets.create_all(0..1).await;
     for (user, id) in [(user(1), id), (user(0), "t00000"), (user(0), "unknown")] {
         let errors = [
@@ -109,7 +115,7 @@ async fn a_ticket_of_somebody_else_is_like_one_that_does_not_exist(setup: Setup)
     assert_eq!(players.tickets(user(0)).await.unwrap(), [ticket]);
 }
 
-async fn leaving_is_done_once_and_not_after_the_match(setup: Setup) {
+async fn leaving_works_once_and_not_after_the_match(setup: Setup) {
     let tickets = setup.open().await;
     let players = tickets.players([("duel", Queue::default())]);
     let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
@@ -126,7 +132,7 @@ async fn leaving_is_done_once_and_not_after_the_match(setup: Setup) {
     assert_eq!(read.assignment.unwrap().connection, "match");
 }
 
-async fn who_watches_is_told_of_each_state_until_the_ticket_is_gone(setup: Setup) {
+async fn watcher_receives_each_state_until_the_ticket_is_gone(setup: Setup) {
     let tickets = setup.with(|rules| rules.assigned_ttl = Duration::from_millis(500)).open().await;
     listen(&tickets).await;
     let players = tickets.players([("duel", Queue::default())]);
@@ -141,22 +147,22 @@ async fn who_watches_is_told_of_each_state_until_the_ticket_is_gone(setup: Setup
     }
     let (ticket, watching) = &mut streams[0];
     tickets.play("match", &[ticket]).await;
-    let told = next(watching).await;
-    assert_eq!((&told.id, told.state), (&ticket.id, PlayerState::Assigned));
-    assert_eq!(told.assignment.unwrap().connection, "match");
+    let received = next(watching).await;
+    assert_eq!((&received.id, received.state), (&ticket.id, PlayerState::Assigned));
+    assert_eq!(received.assignment.unwrap().connection, "match");
     players.leave(left, streams[1].0.id.as_str()).await.unwrap();
     for (ticket, watching) in &mut streams {
-        let told = async {
+        let received = async {
             let last = next(watching).await;
             let end = tokio::time::timeout(PATIENCE, watching.next()).await.expect("in time");
             assert!(end.is_none(), "that was the last");
             last
         };
-        tokio::pin!(told);
-        // An assigned one goes in its own time.
+        tokio::pin!(received);
+        // An assigned ticket expires in its own time.
         let last = loop {
             tokio::select! {
-                last = &mut told => break last,
+                last = &mut received => break last,
                 () = tokio::time::sleep(Duration::from_millis(10)) => tickets.pass(Duration::from_millis(10)),
             }
         };
@@ -164,7 +170,7 @@ async fn who_watches_is_told_of_each_state_until_the_ticket_is_gone(setup: Setup
     }
 }
 
-async fn who_watches_when_the_process_stops_is_told_to_come_again(setup: Setup) {
+async fn watcher_gets_an_error_when_the_process_stops(setup: Setup) {
     let tickets = setup.open().await;
     listen(&tickets).await;
     let players = tickets.players([("duel", Queue::default())]);
@@ -183,7 +189,7 @@ async fn who_watches_when_the_process_stops_is_told_to_come_again(setup: Setup) 
     assert_eq!(players.tickets(user(0)).await.unwrap(), [ticket], "it waits on");
 }
 
-async fn watching_a_ticket_from_another_process_tells_its_state_first(setup: Setup) {
+async fn watching_from_another_process_starts_with_the_current_state(setup: Setup) {
     let tickets = setup.open().await;
     let other = tickets.elsewhere().await;
     listen(&other).await;
@@ -194,10 +200,10 @@ async fn watching_a_ticket_from_another_process_tells_its_state_first(setup: Set
     assert_eq!(next(&mut early).await.state, PlayerState::Waiting);
     tickets.play("match", &[&ticket]).await;
     let mut late = pin!(elsewhere.watch(user(0), ticket.id.as_str(), &connection()).await.unwrap());
-    let told = next(&mut late).await;
-    assert_eq!(next(&mut early).await, told);
-    assert_eq!(told.assignment.unwrap().connection, "match");
-    // Said once.
+    let received = next(&mut late).await;
+    assert_eq!(next(&mut early).await, received);
+    assert_eq!(received.assignment.unwrap().connection, "match");
+    // Sent once.
     let more = tokio::time::timeout(Duration::from_millis(300), late.next()).await;
     assert!(more.is_err(), "{more:?}");
 }

@@ -1,4 +1,4 @@
-//! Tickets whose players are gone.
+//! Tickets of absent players.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,22 +10,22 @@ use http_server::Connection;
 use matchmaking::store::Coordination;
 use matchmaking::{PlayerState, Players, Queue};
 use runtime::Drain;
-use testkit::{Proxy, Redis, eventually, need};
+use testkit::{FaultProxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 
 const GONE: Duration = Duration::from_millis(900);
 
-/// How far our own clock moves at a time.
+/// The step of the manual clock.
 const STEP: Duration = Duration::from_millis(10);
 
 for_every_store! {
-    a_ticket_is_cancelled_so_long_after_it_was_made_if_nobody_comes,
-    while_a_stream_is_open_nothing_is_cancelled_and_its_end_is_what_counts,
-    a_stream_in_any_process_keeps_all_tickets_of_its_player,
-    a_ticket_with_a_match_is_not_cancelled,
-    several_who_sweep_cancel_each_ticket_once,
-    the_loop_does_all_of_it_and_watchers_are_told,
+    ticket_is_cancelled_if_its_player_never_opens_a_stream,
+    ticket_is_kept_while_a_stream_is_open_and_cancelled_after_it_closes,
+    stream_in_any_process_keeps_all_tickets_of_its_player,
+    assigned_ticket_is_not_cancelled_for_absence,
+    concurrent_sweeps_cancel_each_ticket_once,
+    loop_cancels_overdue_tickets_and_watchers_see_it,
 }
 
 fn queue() -> Queue {
@@ -36,25 +36,25 @@ fn players(tickets: &Tickets) -> Players {
     tickets.players([("duel", queue()), ("patient", Queue::default())])
 }
 
-/// Lets time pass, and looks at it all the while.
+/// Lets time pass, and calls `look` repeatedly.
 async fn during(tickets: &Tickets, time: Duration, look: impl AsyncFn()) {
     let start = tickets.clock.now();
-    watch_the_clock(tickets, async || {
+    advance_until(tickets, async || {
         look().await;
         tickets.clock.now().distance(start) >= time
     })
     .await;
 }
 
-/// Sweeps until a ticket is cancelled, and tells how long that took.
+/// Sweeps until a ticket is cancelled. Returns how long that took.
 async fn time_to_cancel(tickets: &Tickets, players: &Players) -> Duration {
     let start = tickets.clock.now();
-    watch_the_clock(tickets, async || players.tick().await.unwrap() == 1).await;
+    advance_until(tickets, async || players.tick().await.unwrap() == 1).await;
     tickets.clock.now().distance(start)
 }
 
-/// Lets time pass until something is so.
-async fn watch_the_clock(tickets: &Tickets, is_so: impl AsyncFn() -> bool) {
+/// Lets time pass until the condition holds.
+async fn advance_until(tickets: &Tickets, is_so: impl AsyncFn() -> bool) {
     if tickets.is_in_redis() {
         return eventually("it is so", PATIENCE, async || is_so().await).await;
     }
@@ -73,7 +73,7 @@ fn assert_in_time(tickets: &Tickets, took: Duration) {
     assert!(tickets.is_in_redis() || late <= STEP, "{took:?}: too late");
 }
 
-async fn a_ticket_is_cancelled_so_long_after_it_was_made_if_nobody_comes(setup: Setup) {
+async fn ticket_is_cancelled_if_its_player_never_opens_a_stream(setup: Setup) {
     let tickets = setup.open().await;
     let players = players(&tickets);
     let patient = players.join(user(1), to("patient")).await.unwrap().ticket;
@@ -86,14 +86,14 @@ async fn a_ticket_is_cancelled_so_long_after_it_was_made_if_nobody_comes(setup: 
     assert_eq!(tickets.counter("tickets_abandoned"), 1);
     assert_eq!(players.tick().await.unwrap(), 0);
     let next = players.join(user(0), to("duel")).await.unwrap();
-    assert!(next.created && next.ticket.id != ticket.id);
+    assert!(next.is_new && next.ticket.id != ticket.id);
 }
 
-async fn while_a_stream_is_open_nothing_is_cancelled_and_its_end_is_what_counts(setup: Setup) {
+async fn ticket_is_kept_while_a_stream_is_open_and_cancelled_after_it_closes(setup: Setup) {
     let tickets = setup.open().await;
     let players = players(&tickets);
     let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
-    let [one, two] = [players.present(user(0)), players.present(user(0))];
+    let [one, two] = [players.mark_present(user(0)), players.mark_present(user(0))];
     let stays = async || {
         during(&tickets, GONE * 2, async || assert_eq!(players.tick().await.unwrap(), 0)).await;
     };
@@ -101,28 +101,28 @@ async fn while_a_stream_is_open_nothing_is_cancelled_and_its_end_is_what_counts(
     drop(one);
     stays().await;
     assert_eq!(players.tickets(user(0)).await.unwrap(), std::slice::from_ref(&ticket));
-    // However long nobody could say so.
+    // However long no report could be sent.
     tickets.pass(GONE * 2);
     assert_eq!(players.tick().await.unwrap(), 0);
-    // Some time after it was last said that the stream is open, and before it would be said again.
+    // Some time after the last report of the open stream, and before the next one.
     tickets.pass(GONE / 4);
     drop(two);
     assert_in_time(&tickets, time_to_cancel(&tickets, &players).await);
 }
 
-async fn a_stream_in_any_process_keeps_all_tickets_of_its_player(setup: Setup) {
+async fn stream_in_any_process_keeps_all_tickets_of_its_player(setup: Setup) {
     let tickets = setup.open().await;
-    let beside = || Queue { beside_others: true, ..queue() };
+    let beside = || Queue { allow_other_queues: true, ..queue() };
     let open = |tickets: &Tickets| tickets.players([("a", beside()), ("b", beside())]);
     let players = open(&tickets);
     let elsewhere = open(&tickets.elsewhere().await);
-    // It is open before the tickets are made, and knows none of them.
-    let stream = elsewhere.present(user(0));
+    // The stream is open before the tickets exist, and knows none of them.
+    let stream = elsewhere.mark_present(user(0));
     for queue in ["a", "b"] {
         players.join(user(0), to(queue)).await.unwrap();
     }
     during(&tickets, GONE * 2, async || {
-        // The one that sweeps is not the one that has the stream.
+        // The process that sweeps is not the one with the stream.
         elsewhere.tick().await.unwrap();
         players.tick().await.unwrap();
     })
@@ -138,7 +138,7 @@ async fn a_stream_in_any_process_keeps_all_tickets_of_its_player(setup: Setup) {
     assert_eq!(cancelled.into_inner(), 2);
 }
 
-async fn a_ticket_with_a_match_is_not_cancelled(setup: Setup) {
+async fn assigned_ticket_is_not_cancelled_for_absence(setup: Setup) {
     let tickets = setup.open().await;
     let players = players(&tickets);
     let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
@@ -151,9 +151,9 @@ async fn a_ticket_with_a_match_is_not_cancelled(setup: Setup) {
     }
 }
 
-async fn several_who_sweep_cancel_each_ticket_once(setup: Setup) {
+async fn concurrent_sweeps_cancel_each_ticket_once(setup: Setup) {
     let tickets = setup.open().await;
-    // More than one script takes, but where each of them has to take the lock.
+    // More than one script handles, unless each of them has to take the lock.
     let count = if tickets.setup.rules.coordination == Coordination::Lock { 60 } else { 1200 };
     let sweepers =
         [players(&tickets), players(&tickets.elsewhere().await), players(&tickets.elsewhere().await)];
@@ -174,7 +174,7 @@ async fn several_who_sweep_cancel_each_ticket_once(setup: Setup) {
     assert_eq!(tickets.all().await, []);
 }
 
-async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
+async fn loop_cancels_overdue_tickets_and_watchers_see_it(setup: Setup) {
     let tickets = setup.open().await;
     let players = players(&tickets);
     let drain = Drain::new();
@@ -189,16 +189,16 @@ async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
     let mut watching = pin!(players.watch(stays, kept.id.as_str(), &connection).await.unwrap());
     assert_eq!(watching.next().await.unwrap().unwrap(), kept);
     let lost = players.join(goes, to("duel")).await.unwrap().ticket;
-    // Who looks on from elsewhere is not the player.
+    // A watcher elsewhere does not count as the player.
     let mut looking = pin!(tickets.frontend.watch(lost.id.as_str(), &connection).await.unwrap());
-    // The loop goes by real time: our own clock does not overtake it.
+    // The loop uses real time, so the manual clock must not run ahead.
     let start = tickets.clock.now();
     let time = eventually("time has passed", PATIENCE, async || {
         tickets.pass(STEP * 4);
         tickets.clock.now().distance(start) >= GONE * 3
     });
     let ((), end) = tokio::join!(time, tokio::time::timeout(PATIENCE, looking.next()));
-    let end = end.expect("it is told").unwrap();
+    let end = end.expect("the watcher gets an event").unwrap();
     assert!(matches!(end, Err(matchmaking::Error::NotFound(id)) if id == lost.id));
     assert_eq!(players.tickets(stays).await.unwrap(), [kept]);
     assert_eq!(players.tickets(goes).await.unwrap(), []);
@@ -210,14 +210,14 @@ async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_back_between_the_look_and_the_sweep_keeps_the_ticket() {
-    // Of its own: what it is asked is counted.
+async fn player_who_returns_during_a_sweep_keeps_the_ticket() {
+    // A server of its own, because its commands are counted.
     let redis = need!(Redis::private().await);
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let quick = Setup::script(&redis).open().await;
     let slow = quick.setup.clone().through(proxy.url(&redis.url()), PATIENCE).open().await;
     let (here, there) = (players(&quick), players(&slow));
-    // The server knows all scripts from here on.
+    // The server has all scripts from here on.
     here.join(user(1), to("duel")).await.unwrap();
     time_to_cancel(&quick, &here).await;
     let mut raw = quick.raw().await;
@@ -231,7 +231,7 @@ async fn who_comes_back_between_the_look_and_the_sweep_keeps_the_ticket() {
         async move { raw.ask::<String>(&["INFO", "commandstats"]).await.contains("cmdstat_zrangebyscore:") }
     })
     .await;
-    let _stream = here.present(user(0));
+    let _stream = here.mark_present(user(0));
     assert_eq!(here.tick().await.unwrap(), 0);
     assert_eq!(sweeping.await.unwrap().unwrap(), 0);
     assert_eq!(here.tickets(user(0)).await.unwrap(), [ticket]);

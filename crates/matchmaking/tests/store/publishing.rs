@@ -1,4 +1,4 @@
-//! The live messages about a player's tickets. No HTTP handler takes part.
+//! The live messages about a player's tickets, without an HTTP handler.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use testkit::{Redis, need};
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 
 for_every_store! {
-    a_created_ticket_is_published_to_its_player_once,
-    an_assigned_or_cancelled_ticket_is_left_to_its_watchers,
-    a_ticket_of_the_open_match_frontend_is_published_to_nobody,
+    created_ticket_is_published_to_its_player_once,
+    assigned_or_cancelled_ticket_is_not_published,
+    ticket_of_the_open_match_frontend_is_not_published,
 }
 
-/// Follows everything that was published before it.
+/// A marker that follows everything published before it.
 enum Marker {}
 
 impl Topic for Marker {
@@ -61,7 +61,7 @@ impl Stream {
         stream
     }
 
-    /// What was published since the last call.
+    /// Returns the messages published since the last call.
     async fn published(&mut self) -> Vec<Received> {
         let marker = fastrand::u64(..);
         self.live.publish::<Marker>(self.player, marker).await.unwrap();
@@ -69,13 +69,13 @@ impl Stream {
         loop {
             let next = tokio::time::timeout(PATIENCE, self.subscription.next()).await;
             match next.expect("the marker is received") {
-                live::Received::Message(Received::Marker(number)) if number == marker => return all,
-                // Another stream's.
-                live::Received::Message(Received::Marker(_)) => {}
-                live::Received::Message(received) => all.push(received),
-                live::Received::Gap => {
+                live::SubscriptionEvent::Message(Received::Marker(number)) if number == marker => return all,
+                // The marker of another stream.
+                live::SubscriptionEvent::Message(Received::Marker(_)) => {}
+                live::SubscriptionEvent::Message(received) => all.push(received),
+                live::SubscriptionEvent::Gap => {
                     all.push(Received::Gap);
-                    // While a gap waits to be received, messages are dropped: the marker may be one of them.
+                    // While a gap is pending, messages are dropped: the marker may be one of them.
                     self.live.publish::<Marker>(self.player, marker).await.unwrap();
                 }
             }
@@ -83,7 +83,7 @@ impl Stream {
     }
 }
 
-async fn a_created_ticket_is_published_to_its_player_once(setup: Setup) {
+async fn created_ticket_is_published_to_its_player_once(setup: Setup) {
     let tickets = setup.open().await;
     let elsewhere = tickets.elsewhere().await;
     let mut streams = [
@@ -92,13 +92,13 @@ async fn a_created_ticket_is_published_to_its_player_once(setup: Setup) {
         Stream::open(&elsewhere, 1).await,
     ];
     let players = tickets.players([("duel", Queue::default()), ("ranked", Queue::default())]);
-    assert!(players.join(user(0), to("duel")).await.unwrap().created);
+    assert!(players.join(user(0), to("duel")).await.unwrap().is_new);
     let created = [Received::Created];
     for (stream, expected) in streams.iter_mut().zip([&created[..], &created, &[]]) {
         assert_eq!(stream.published().await, expected);
     }
-    // The ticket that is there is found again, and another queue is refused: nothing is new.
-    assert!(!players.join(user(0), to("duel")).await.unwrap().created);
+    // Joining again returns the existing ticket, and another queue is refused: nothing is new.
+    assert!(!players.join(user(0), to("duel")).await.unwrap().is_new);
     assert!(matches!(players.join(user(0), to("ranked")).await, Err(Error::OtherQueue { .. })));
     assert!(matches!(players.join(user(0), to("unknown")).await, Err(Error::Invalid(_))));
     for stream in &mut streams {
@@ -106,7 +106,7 @@ async fn a_created_ticket_is_published_to_its_player_once(setup: Setup) {
     }
 }
 
-async fn an_assigned_or_cancelled_ticket_is_left_to_its_watchers(setup: Setup) {
+async fn assigned_or_cancelled_ticket_is_not_published(setup: Setup) {
     let tickets = setup.open().await;
     let mut stream = Stream::open(&tickets, 0).await;
     let players = tickets.players([("duel", Queue::default())]);
@@ -118,7 +118,7 @@ async fn an_assigned_or_cancelled_ticket_is_left_to_its_watchers(setup: Setup) {
     assert_eq!(stream.published().await, []);
 }
 
-async fn a_ticket_of_the_open_match_frontend_is_published_to_nobody(setup: Setup) {
+async fn ticket_of_the_open_match_frontend_is_not_published(setup: Setup) {
     let tickets = setup.open().await;
     let mut stream = Stream::open(&tickets, 0).await;
     let players = tickets.players([("duel", Queue::default())]);
@@ -140,9 +140,9 @@ async fn a_ticket_of_the_open_match_frontend_is_published_to_nobody(setup: Setup
     assert_eq!(stream.published().await, []);
 }
 
-/// Processes of two versions understand each other while one replaces the other.
+/// Processes of two versions understand each other during an upgrade.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_channel_and_the_payload_stay_as_released() {
+async fn channel_and_payload_are_unchanged() {
     use futures::StreamExt;
 
     let setup = Setup::script(need!(Redis::shared().await));

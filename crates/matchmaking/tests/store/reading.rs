@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use base::Timestamp;
-use matchmaking::store::{Found, Outcome};
-use testkit::{Proxy, Redis, eventually, need};
+use matchmaking::store::{AssignOutcome, StoredTicket};
+use testkit::{FaultProxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, group, id, ids, only, ticket};
 
 for_every_store! {
-    tickets_are_read_for_matching_with_all_they_carry,
-    an_expired_ticket_is_not_found_and_reading_it_for_matching_takes_it_out,
-    what_cannot_be_read_is_taken_out_and_holds_up_nobody,
-    an_operator_sees_the_oldest_and_how_many_there_are,
-    an_operator_sees_how_a_ticket_stands,
+    tickets_are_read_with_all_their_fields,
+    expired_ticket_is_not_found_and_reading_it_for_matching_removes_it,
+    unreadable_ticket_is_removed_and_blocks_no_ticket,
+    operator_sees_the_oldest_tickets_and_their_number,
+    operator_sees_the_status_of_a_ticket,
 }
 
-async fn tickets_are_read_for_matching_with_all_they_carry(setup: Setup) {
+async fn tickets_are_read_with_all_their_fields(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..2500).await;
     let read = tickets.read(&ids((0..2500).rev())).await.unwrap();
@@ -30,7 +30,7 @@ async fn tickets_are_read_for_matching_with_all_they_carry(setup: Setup) {
     assert_eq!(some.iter().map(|ticket| ticket.id.clone()).collect::<Vec<_>>(), ids([3, 1]));
 }
 
-async fn an_expired_ticket_is_not_found_and_reading_it_for_matching_takes_it_out(setup: Setup) {
+async fn expired_ticket_is_not_found_and_reading_it_for_matching_removes_it(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all([0, 2]).await;
     let mut short = ticket(1);
@@ -39,13 +39,13 @@ async fn an_expired_ticket_is_not_found_and_reading_it_for_matching_takes_it_out
     tickets.create(short).await.unwrap();
     eventually("it has expired", PATIENCE, async || {
         tickets.pass(Duration::from_millis(30));
-        tickets.find(&id(1)).await.unwrap() == Found::default()
+        tickets.find(&id(1)).await.unwrap() == StoredTicket::default()
     })
     .await;
     let lived = tickets.clock.now().distance(before);
     assert!(lived >= Duration::from_millis(200), "{lived:?}");
     if tickets.is_in_redis() {
-        // A player's look does not repair.
+        // Reading for a player does not repair.
         assert_eq!(tickets.take(10).await, ids(0..3));
         assert_eq!(tickets.counter("tickets_repaired"), 0);
     }
@@ -59,7 +59,7 @@ async fn an_expired_ticket_is_not_found_and_reading_it_for_matching_takes_it_out
     assert_eq!(tickets.counter("tickets_repaired"), 1, "once is enough");
 }
 
-async fn what_cannot_be_read_is_taken_out_and_holds_up_nobody(setup: Setup) {
+async fn unreadable_ticket_is_removed_and_blocks_no_ticket(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all([0, 2]).await;
     let mut broken = ticket(1);
@@ -68,10 +68,10 @@ async fn what_cannot_be_read_is_taken_out_and_holds_up_nobody(setup: Setup) {
     assert_eq!(tickets.take(10).await, ids(0..3));
     assert_eq!(tickets.read(&ids(0..3)).await.unwrap().len(), 2);
     assert_eq!(tickets.all().await, ids([0, 2]));
-    assert_eq!(tickets.find(&id(1)).await.unwrap().data, Some(broken.data), "for whoever looks into it");
+    assert_eq!(tickets.find(&id(1)).await.unwrap().data, Some(broken.data), "the operator can still read it");
 }
 
-async fn an_operator_sees_the_oldest_and_how_many_there_are(setup: Setup) {
+async fn operator_sees_the_oldest_tickets_and_their_number(setup: Setup) {
     let tickets = setup.open().await;
     assert_eq!(tickets.list(10).await.unwrap(), (vec![], 0));
     tickets.create_all((0..20).rev()).await;
@@ -83,16 +83,16 @@ async fn an_operator_sees_the_oldest_and_how_many_there_are(setup: Setup) {
     assert_eq!(tickets.take(1).await, ids([3]), "looking does not take");
 }
 
-async fn an_operator_sees_how_a_ticket_stands(setup: Setup) {
+async fn operator_sees_the_status_of_a_ticket(setup: Setup) {
     let tickets = setup.with(|rules| rules.pending_timeout = Duration::from_secs(1)).open().await;
     let unknown = tickets.status(&id(9)).await.unwrap();
-    assert_eq!((unknown.found, unknown.indexed), (Found::default(), false));
+    assert_eq!((unknown.found, unknown.is_indexed), (StoredTicket::default(), false));
     assert_eq!((unknown.pending_since, unknown.ttl), (None, None));
 
     tickets.create_all(0..2).await;
     let waiting = tickets.status(&id(0)).await.unwrap();
-    assert_eq!(waiting.found, Found { data: Some(ticket(0).data), assignment: None });
-    assert_eq!((waiting.indexed, waiting.pending_since), (true, None));
+    assert_eq!(waiting.found, StoredTicket { data: Some(ticket(0).data), assignment: None });
+    assert_eq!((waiting.is_indexed, waiting.pending_since), (true, None));
     let ttl = waiting.ttl.unwrap();
     assert!(ttl > Duration::from_secs(500) && ttl <= Duration::from_secs(600), "{ttl:?}");
 
@@ -101,7 +101,7 @@ async fn an_operator_sees_how_a_ticket_stands(setup: Setup) {
     tickets.take(1).await;
     let since = tickets.status(&id(0)).await.unwrap().pending_since;
     let after = seconds(tickets.clock.now());
-    // On a machine that takes more than a second for this, it is over already.
+    // On a machine that takes more than a second for this, the timeout has already passed.
     assert!(since.map_or(after > before, |since| (before..=after).contains(&since)), "{since:?}");
     eventually("it is not pending any more", PATIENCE, async || {
         tickets.pass(Duration::from_millis(200));
@@ -111,18 +111,18 @@ async fn an_operator_sees_how_a_ticket_stands(setup: Setup) {
     assert_eq!(tickets.take(1).await, ids([0]), "what is not pending is handed out");
 
     let made = group("match", ids([0]));
-    assert_eq!(tickets.assign(std::slice::from_ref(&made)).await.unwrap(), [Outcome::Assigned]);
+    assert_eq!(tickets.assign(std::slice::from_ref(&made)).await.unwrap(), [AssignOutcome::Assigned]);
     let assigned = tickets.status(&id(0)).await.unwrap();
     assert_eq!(assigned.found.assignment, Some(only(&made)));
-    assert_eq!((assigned.indexed, assigned.pending_since), (false, None));
+    assert_eq!((assigned.is_indexed, assigned.pending_since), (false, None));
     assert!(assigned.ttl.unwrap() <= tickets.setup.rules.assigned_ttl);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_that_is_made_between_the_look_and_the_repair_stays() {
-    // Of its own: what it is asked is counted.
+async fn ticket_created_during_a_repair_stays() {
+    // A server of its own, because its commands are counted.
     let redis = need!(Redis::private().await);
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let quick = Setup::script(&redis).open().await;
     let slow = quick.setup.clone().through(proxy.url(&redis.url()), PATIENCE).open().await;
     proxy.delay(Duration::from_millis(300)).await;

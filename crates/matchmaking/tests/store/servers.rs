@@ -1,8 +1,10 @@
-//! Servers beside the primary: one for assignments, and a replica.
+//! Servers in addition to the primary: one for assignments, and a replica.
 
 use std::time::Duration;
 
-use matchmaking::store::{Deleted, Entry, Found, Outcome, Redises, Seen, Then};
+use matchmaking::store::{
+    AfterNotify, AssignOutcome, DeleteOutcome, RedisServers, StoredTicket, UnrecordedBatch, WatchState,
+};
 use testkit::{Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Raw, Setup, Tickets, connection, data, group, id, ids, matches, only, ticket};
@@ -13,10 +15,10 @@ async fn open(server: &Redis) -> redis_store::Redis {
     redis_store::Redis::open(&server.url(), TIMEOUT).await.unwrap()
 }
 
-/// Tickets whose assignments are read at another server.
+/// Returns tickets whose assignments are read from another server.
 async fn with_assignments(primary: &Redis, assignments: &Redis) -> Tickets {
     let mut setup = Setup::script(primary);
-    setup.others = Redises { assignments: Some(open(assignments).await), replica: None };
+    setup.others = RedisServers { assignments: Some(open(assignments).await), replica: None };
     setup.open().await
 }
 
@@ -35,7 +37,7 @@ async fn assignments_are_copied_to_their_own_server_and_read_there() {
     tickets.delete(&id(3)).await.unwrap();
     let (made, refused) = (group("match", ids([0, 1])), group("not", ids([2, 3])));
     let outcomes = tickets.assign(&[made.clone(), refused]).await.unwrap();
-    assert_eq!(outcomes, [Outcome::Assigned, Outcome::Refused(id(3))]);
+    assert_eq!(outcomes, [AssignOutcome::Assigned, AssignOutcome::Refused(id(3))]);
 
     let key = tickets.key("assign:t00000");
     assert_eq!(there.get(&key).await.unwrap(), only(&made));
@@ -46,56 +48,59 @@ async fn assignments_are_copied_to_their_own_server_and_read_there() {
     copies.sort();
     assert_eq!(copies, [key.clone(), tickets.key("assign:t00001")]);
 
-    // It is the copy that is read.
+    // The copy is the one that is read.
     there.set(&key, &only(&group("copy", vec![])), 60).await;
     assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("copy"));
-    let Seen::Assigned(seen) = tickets.look(&ids([0])).await.unwrap().remove(0) else { panic!("no copy") };
+    let WatchState::Assigned(seen) = tickets.watch_states(&ids([0])).await.unwrap().remove(0) else {
+        panic!("no copy")
+    };
     assert_eq!(connection(&seen), "copy");
     assert_eq!(tickets.find(&id(0)).await.unwrap().data, Some(ticket(0).data));
-    assert_eq!(tickets.look(&ids([2, 3])).await.unwrap(), [Seen::Waiting, Seen::Gone]);
+    assert_eq!(tickets.watch_states(&ids([2, 3])).await.unwrap(), [WatchState::Waiting, WatchState::Gone]);
 }
 
 #[tokio::test]
-async fn an_assignment_that_could_not_be_copied_is_copied_by_whoever_has_the_event() {
+async fn failed_copy_of_an_assignment_is_repeated_by_the_next_notify() {
     let primary = need!(Redis::shared().await);
     let mut server = need!(Redis::private().await);
     let tickets = with_assignments(primary, &server).await;
     tickets.create_all(0..2).await;
     server.kill().await.unwrap();
     let outcomes = tickets.assign(&[group("match", ids(0..2))]).await.unwrap();
-    assert_eq!(outcomes, [Outcome::Assigned], "the match is made");
-    assert_eq!(tickets.delete(&id(0)).await.unwrap(), Deleted::Assigned, "and stands");
+    assert_eq!(outcomes, [AssignOutcome::Assigned], "the match is made");
+    assert_eq!(tickets.delete(&id(0)).await.unwrap(), DeleteOutcome::AlreadyAssigned, "and stands");
     let entries = tickets.entries().await;
-    assert_eq!(matches(&entries[0].made), [("match".to_owned(), ids(0..2))]);
-    let gone = tickets.notify(&entries, Then::Remove).await.unwrap();
+    assert_eq!(matches(&entries[0].matches), [("match".to_owned(), ids(0..2))]);
+    let gone = tickets.notify(&entries, AfterNotify::Remove).await.unwrap();
     assert_eq!(gone.len(), 0, "it is kept until its assignments are where they are read");
-    assert_eq!(tickets.unrecorded().await.unwrap().0, 1);
+    assert_eq!(tickets.unrecorded_size().await.unwrap().0, 1);
     assert!(tickets.counter("copies_failed") >= 1);
 
     server.start_again().await.unwrap();
     eventually("the copy is made", PATIENCE, async || {
-        tickets.notify(&entries, Then::Remove).await.unwrap().len() == 1
+        tickets.notify(&entries, AfterNotify::Remove).await.unwrap().len() == 1
     })
     .await;
-    assert_eq!(tickets.unrecorded().await.unwrap().0, 0);
+    assert_eq!(tickets.unrecorded_size().await.unwrap().0, 0);
     for number in 0..2 {
         assert_eq!(tickets.connection_of(&id(number)).await.as_deref(), Some("match"));
     }
-    // As after a crash: the first copy stands.
-    let later = Entry { key: entries[0].key.clone(), made: group("later", ids(0..2)).made };
-    tickets.notify(&[later], Then::Remove).await.unwrap();
+    // As after a crash: the first copy wins.
+    let later =
+        UnrecordedBatch { key: entries[0].key.clone(), matches: group("later", ids(0..2)).encoded_match };
+    tickets.notify(&[later], AfterNotify::Remove).await.unwrap();
     assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("match"));
 }
 
-/// It is read there, so that nobody sees it before the match is recorded.
+/// Assignments are read from that server, so that no player sees one before the match is recorded.
 #[tokio::test]
 async fn assignments_are_copied_when_their_players_are_notified() {
     let (primary, server) = (need!(Redis::shared().await), need!(Redis::private().await));
     let tickets = with_assignments(primary, &server).await;
     tickets.create_all(0..2).await;
     let assigned = tickets.store.assign(&[group("match", ids(0..2))]).await.unwrap();
-    assert_eq!(tickets.look(&ids(0..2)).await.unwrap(), [Seen::Waiting, Seen::Waiting]);
-    tickets.notify(&assigned.entries, Then::Remove).await.unwrap();
+    assert_eq!(tickets.watch_states(&ids(0..2)).await.unwrap(), [WatchState::Waiting, WatchState::Waiting]);
+    tickets.notify(&assigned.batches, AfterNotify::Remove).await.unwrap();
     assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("match"));
 }
 
@@ -116,7 +121,7 @@ async fn pair() -> Result<Pair, testkit::Error> {
         .start()
         .await?;
     let mut setup = Setup::script(&primary);
-    setup.others = Redises { assignments: None, replica: Some(open(&replica).await) };
+    setup.others = RedisServers { assignments: None, replica: Some(open(&replica).await) };
     let tickets = setup.open().await;
     let at_replica = raw(&replica, &tickets).await;
     Ok(Pair { primary, replica, tickets, at_replica })
@@ -132,14 +137,14 @@ impl Pair {
         .await;
     }
 
-    /// From now on the replica hears nothing.
+    /// Stops the replication.
     async fn cut_off(&mut self) {
         self.at_replica.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
     }
 }
 
 #[tokio::test]
-async fn what_a_replica_lacks_is_asked_of_the_primary_and_what_it_has_is_taken() {
+async fn tickets_missing_on_the_replica_are_read_from_the_primary() {
     let mut pair = need!(pair().await);
     let tickets = pair.tickets.clone();
     tickets.create_all(0..2).await;
@@ -152,20 +157,20 @@ async fn what_a_replica_lacks_is_asked_of_the_primary_and_what_it_has_is_taken()
     let read = tickets.read(&ids([3, 0, 2, 1])).await.unwrap();
     assert_eq!(read.iter().map(|ticket| ticket.id.clone()).collect::<Vec<_>>(), ids([3, 0, 2, 1]));
     assert_eq!(tickets.counter("tickets_repaired"), 0);
-    // Where both have it, the replica is believed: it is there to be asked.
+    // If both have the ticket, the replica's data is used.
     pair.at_replica.set(&tickets.key("t00000"), &data(77), 600).await;
     assert_eq!(tickets.find(&id(0)).await.unwrap().data, Some(data(77)));
     assert_eq!(tickets.read(&ids([0])).await.unwrap()[0].fields.tags, ["tag 77"]);
 }
 
 #[tokio::test]
-async fn what_is_on_neither_server_is_taken_out_of_matchmaking() {
+async fn ticket_missing_on_both_servers_is_removed() {
     let mut pair = need!(pair().await);
     let tickets = pair.tickets.clone();
     pair.cut_off().await;
     tickets.create_all(0..2).await;
     tickets.raw().await.ask::<()>(&["DEL", &tickets.key("t00001")]).await;
-    assert_eq!(tickets.find(&id(1)).await.unwrap(), Found::default());
+    assert_eq!(tickets.find(&id(1)).await.unwrap(), StoredTicket::default());
     assert_eq!(tickets.all().await, ids(0..2), "a player's look does not repair");
     assert_eq!(tickets.read(&ids(0..2)).await.unwrap().len(), 1);
     assert_eq!(tickets.counter("tickets_repaired"), 1);
@@ -173,7 +178,7 @@ async fn what_is_on_neither_server_is_taken_out_of_matchmaking() {
 }
 
 #[tokio::test]
-async fn a_replica_that_lags_makes_no_match_of_a_ticket_that_is_gone() {
+async fn lagging_replica_does_not_match_a_deleted_ticket() {
     let mut pair = need!(pair().await);
     let tickets = pair.tickets.clone();
     tickets.create_all(0..2).await;
@@ -182,13 +187,17 @@ async fn a_replica_that_lags_makes_no_match_of_a_ticket_that_is_gone() {
     pair.cut_off().await;
     tickets.delete(&id(0)).await.unwrap();
     assert_eq!(tickets.read(&ids(0..2)).await.unwrap().len(), 2, "the replica has not heard of it");
-    assert_eq!(tickets.look(&ids([0])).await.unwrap(), [Seen::Gone], "watchers ask the primary");
+    assert_eq!(
+        tickets.watch_states(&ids([0])).await.unwrap(),
+        [WatchState::Gone],
+        "watchers ask the primary"
+    );
     let outcomes = tickets.assign(&[group("match", ids(0..2))]).await.unwrap();
-    assert_eq!(outcomes, [Outcome::Refused(id(0))]);
+    assert_eq!(outcomes, [AssignOutcome::Refused(id(0))]);
 }
 
 #[tokio::test]
-async fn a_replica_that_is_down_is_done_without() {
+async fn replica_outage_falls_back_to_the_primary() {
     let mut pair = need!(pair().await);
     let tickets = pair.tickets.clone();
     tickets.create_all(0..3).await;

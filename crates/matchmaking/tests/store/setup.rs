@@ -1,4 +1,4 @@
-//! Stores to test, and tickets to put there.
+//! Stores to test, and tickets for them.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -15,41 +15,42 @@ use futures::future::join_all;
 use live::Live;
 use matchmaking::model::{Moment, TicketId};
 use matchmaking::store::{
-    Assignments, Coordination, Entry, Group, NewTicket, Outcome, Part, Redises, Rules, Then,
+    AfterNotify, AssignOutcome, AssignmentGroup, Assignments, BatchRange, Coordination, NewTicket,
+    RedisServers, Rules, UnrecordedBatch,
 };
-use matchmaking::{Frontend, FrontendConfig, Join, Metrics, PlayerTicket, Players, Queue, Store};
+use matchmaking::{Frontend, FrontendConfig, JoinRequest, Metrics, PlayerTicket, Players, Queue, Store};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use proto::{openmatch, playhouse};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use redis_store::{HashTags, KeySpace, RedisStore};
-use testkit::{DeclaredKeys, Keyspace, Redis, Seed};
+use testkit::{DeclaredKeysProxy, Redis, RedisNamespace, Seed};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the ids of tickets look like that scripts learn: those that players have.
+/// The pattern of ticket ids that scripts look up themselves: those of players.
 pub(crate) const LEARNED: &str = "????????????????????";
 
-/// When ticket 0 is made; each one after it comes a microsecond later.
+/// The creation time of ticket 0; each further ticket is a microsecond younger.
 const DAWN: i64 = 1_772_366_400_000_000;
 
-/// A store that can be opened, by any number of processes.
+/// A store that any number of processes can open.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) rules: Rules,
-    pub(crate) others: Redises,
+    pub(crate) others: RedisServers,
     pub(crate) timeout: Duration,
-    /// Where Redis is, if it is not in process.
-    redis: Option<Arc<Keyspace>>,
-    /// Instead of the server's own address.
+    /// The address of Redis, unless the store is in memory.
+    redis: Option<Arc<RedisNamespace>>,
+    /// Replaces the server's own address.
     url: Option<String>,
     hash_tags: HashTags,
 }
 
 impl Setup {
     fn new(redis: Option<&Redis>, coordination: Coordination) -> Self {
-        let redis = redis.map(Redis::keyspace);
+        let redis = redis.map(Redis::namespace);
         let rules = Rules {
             key_prefix: redis.as_ref().map_or("", |redis| redis.prefix()).to_owned(),
             coordination,
@@ -60,7 +61,7 @@ impl Setup {
         };
         Self {
             rules,
-            others: Redises::default(),
+            others: RedisServers::default(),
             timeout: Duration::from_secs(10),
             redis: redis.map(Arc::new),
             url: None,
@@ -80,11 +81,11 @@ impl Setup {
         Self::new(Some(redis), Coordination::Lock)
     }
 
-    /// Keys with hash tags on a server in cluster mode, and scripts that reach only the keys that they declare.
-    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeys, coordination: Coordination) -> Self {
+    /// Creates a setup with hash tags on a server in cluster mode, where scripts reach only the keys that they declare.
+    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeysProxy, coordination: Coordination) -> Self {
         let mut setup = Self::new(Some(redis), coordination);
         (setup.url, setup.hash_tags) = (Some(keys.url()), HashTags::On);
-        // Redis compares each key of a command with all that are allowed, and the proxy runs one command at a time.
+        // Redis compares each key of a command with all allowed keys, and the proxy runs one command at a time.
         setup.timeout = Duration::from_secs(60);
         setup
     }
@@ -94,7 +95,7 @@ impl Setup {
         self
     }
 
-    /// Reaches the server in another way, and does not wait long for it.
+    /// Connects through another address, with a short timeout.
     pub(crate) fn through(mut self, url: String, timeout: Duration) -> Self {
         (self.url, self.timeout) = (Some(url), timeout);
         self
@@ -125,7 +126,7 @@ impl Setup {
         Tickets { setup: self.clone(), store, clock, frontend, live, metrics, registry: Arc::new(registry) }
     }
 
-    /// Where Redis is.
+    /// Returns the address of Redis.
     pub(crate) fn url(&self) -> &str {
         self.url.as_deref().unwrap_or_else(|| self.redis.as_ref().unwrap().url())
     }
@@ -152,7 +153,7 @@ impl Deref for Tickets {
 }
 
 impl Tickets {
-    /// The same tickets, as another process has them.
+    /// Opens the same tickets as another process would.
     pub(crate) async fn elsewhere(&self) -> Self {
         if self.is_in_redis() { self.setup.open().await } else { self.clone() }
     }
@@ -161,60 +162,63 @@ impl Tickets {
         self.setup.redis.is_some()
     }
 
-    /// Lets time pass where we can; Redis lets it pass by itself.
+    /// Advances the manual clock; Redis uses real time.
     pub(crate) fn pass(&self, time: Duration) {
         self.clock.advance(time);
     }
 
-    /// Makes tickets in this order, as far as they are made one after the other at all.
+    /// Creates tickets in this order, if the store creates them one after the other.
     pub(crate) async fn create_all(&self, numbers: impl IntoIterator<Item = usize>) {
         for made in join_all(numbers.into_iter().map(|number| self.create(ticket(number)))).await {
             made.unwrap();
         }
     }
 
-    /// What players can do here, with these queues.
+    /// Returns the players' use cases with these queues.
     pub(crate) fn players<const N: usize>(&self, queues: [(&str, Queue); N]) -> Players {
         let queues: BTreeMap<String, Queue> = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
         Players::new(self.frontend.clone(), queues, self.live.clone(), self.metrics.clone())
     }
 
-    /// Assigns and notifies, as an engine does whose matches cannot be recorded: the entries stay.
-    pub(crate) async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, matchmaking::Error> {
+    /// Assigns and notifies as an engine does that cannot record its matches: the batches stay.
+    pub(crate) async fn assign(
+        &self,
+        groups: &[AssignmentGroup],
+    ) -> Result<Vec<AssignOutcome>, matchmaking::Error> {
         let assigned = self.store.assign(groups).await?;
-        self.store.notify(&assigned.entries, Then::Keep).await?;
+        self.store.notify(&assigned.batches, AfterNotify::Keep).await?;
         Ok(assigned.outcomes)
     }
 
-    /// All entries, however young they are.
-    pub(crate) async fn entries(&self) -> Vec<Entry> {
-        self.take_unrecorded("test", 10_000, Duration::ZERO, Part::default()).await.unwrap()
+    /// Returns all batches, however young.
+    pub(crate) async fn entries(&self) -> Vec<UnrecordedBatch> {
+        self.claim_unrecorded("test", 10_000, Duration::ZERO, BatchRange::default()).await.unwrap()
     }
 
     /// Assigns these tickets to each other, in a match of this name.
     pub(crate) async fn play(&self, name: &str, tickets: &[&PlayerTicket]) {
         let ids = tickets.iter().map(|ticket| ticket.id.clone()).collect();
-        assert_eq!(self.assign(&[group(name, ids)]).await.unwrap(), [Outcome::Assigned]);
+        assert_eq!(self.assign(&[group(name, ids)]).await.unwrap(), [AssignOutcome::Assigned]);
     }
 
-    /// Hands out tickets to an engine.
+    /// Fetches tickets for an engine.
     pub(crate) async fn take(&self, limit: usize) -> Vec<TicketId> {
         self.fetch(&"engine".into(), limit).await.unwrap().ids
     }
 
-    /// All tickets that take part, oldest first.
+    /// Returns all tickets in matchmaking, oldest first.
     pub(crate) async fn all(&self) -> Vec<TicketId> {
         let (ids, count) = self.list(100_000).await.unwrap();
         assert_eq!(ids.len() as u64, count);
         ids
     }
 
-    /// The connection of a ticket's assignment.
+    /// Returns the connection of a ticket's assignment.
     pub(crate) async fn connection_of(&self, id: &TicketId) -> Option<String> {
         self.find(id).await.unwrap().assignment.map(|assignment| connection(&assignment))
     }
 
-    /// What a counter of ours stands at.
+    /// Returns the value of a counter.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let mut page = String::new();
         text::encode(&mut page, &self.registry).unwrap();
@@ -222,17 +226,17 @@ impl Tickets {
         page.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
 
-    /// A key, with the prefix.
+    /// Returns a key with its prefix.
     pub(crate) fn key(&self, name: &str) -> String {
         KeySpace::new("matchmaking", &self.setup.rules.key_prefix, self.setup.hash_tags).key(name).to_string()
     }
 
-    /// A connection past the store.
+    /// Opens a connection that bypasses the store.
     pub(crate) async fn raw(&self) -> Raw {
         Raw(self.setup.redis.as_ref().unwrap().connect().await)
     }
 
-    /// All keys of this test, without the prefix.
+    /// Returns all keys of this test, without the prefix.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let prefix = self.key("");
         let keys: Vec<String> = self.raw().await.ask(&["KEYS", &format!("*{prefix}*")]).await;
@@ -242,7 +246,7 @@ impl Tickets {
     }
 }
 
-/// Another program at the same Redis.
+/// Another program on the same Redis.
 #[derive(Clone)]
 pub(crate) struct Raw(MultiplexedConnection);
 
@@ -260,14 +264,14 @@ impl Raw {
     }
 }
 
-/// Player number `n` of a test.
+/// Returns player number `n` of a test.
 pub(crate) fn user(number: u128) -> Uuid {
     Uuid::from_u128(number + 1)
 }
 
-/// A wish to wait in this queue.
-pub(crate) fn to(queue: &str) -> Join {
-    Join { queue: queue.to_owned(), ..Join::default() }
+/// Returns a request to wait in this queue.
+pub(crate) fn to(queue: &str) -> JoinRequest {
+    JoinRequest { queue: queue.to_owned(), ..JoinRequest::default() }
 }
 
 pub(crate) fn id(number: usize) -> TicketId {
@@ -278,13 +282,13 @@ pub(crate) fn ids(numbers: impl IntoIterator<Item = usize>) -> Vec<TicketId> {
     numbers.into_iter().map(id).collect()
 }
 
-/// Ticket number `n` of a test. Higher numbers are younger.
+/// Returns ticket number `n` of a test. Higher numbers are younger.
 pub(crate) fn ticket(number: usize) -> NewTicket {
     let created = Moment::from_micros(DAWN + i64::try_from(number).unwrap());
     NewTicket { id: id(number), created, ttl: Duration::from_secs(600), data: data(number) }
 }
 
-/// The encoded ticket.
+/// Returns the encoded ticket.
 pub(crate) fn data(number: usize) -> Bytes {
     let micros = DAWN + i64::try_from(number).unwrap();
     let created = wkt::Timestamp {
@@ -302,8 +306,8 @@ pub(crate) fn data(number: usize) -> Bytes {
     ticket.encode_to_bytes()
 }
 
-/// A match of these tickets, with its name as the connection.
-pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> Group {
+/// Returns a match of these tickets, with its name as the connection.
+pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> AssignmentGroup {
     let assignment = openmatch::Assignment { connection: name.to_owned(), ..Default::default() };
     let made = playhouse::MatchMade {
         match_id: name.to_owned(),
@@ -312,23 +316,28 @@ pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> Group {
         ..Default::default()
     };
     let made = playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
-    Group { fence: None, tickets, assignments: Assignments::Shared(assignment.encode_to_bytes()), made }
-}
-
-/// The assignment that all tickets of a match get.
-pub(crate) fn only(group: &Group) -> Bytes {
-    match &group.assignments {
-        Assignments::Shared(assignment) => assignment.clone(),
-        Assignments::Each(each) => panic!("{each:?}"),
+    AssignmentGroup {
+        fence: None,
+        tickets,
+        assignments: Assignments::Shared(assignment.encode_to_bytes()),
+        encoded_match: made,
     }
 }
 
-/// The connection of an encoded assignment.
+/// Returns the shared assignment of a match.
+pub(crate) fn only(group: &AssignmentGroup) -> Bytes {
+    match &group.assignments {
+        Assignments::Shared(assignment) => assignment.clone(),
+        Assignments::PerTicket(each) => panic!("{each:?}"),
+    }
+}
+
+/// Returns the connection of an encoded assignment.
 pub(crate) fn connection(assignment: &[u8]) -> String {
     openmatch::Assignment::decode_from_slice(assignment).unwrap().connection
 }
 
-/// The names of encoded matches, and their tickets.
+/// Returns the names of encoded matches, and their tickets.
 pub(crate) fn matches(made: &[u8]) -> Vec<(String, Vec<TicketId>)> {
     let made = playhouse::MatchesMade::decode_from_slice(made).unwrap().matches;
     made.into_iter()
@@ -336,9 +345,9 @@ pub(crate) fn matches(made: &[u8]) -> Vec<(String, Vec<TicketId>)> {
         .collect()
 }
 
-/// The names of all matches in these entries.
-pub(crate) fn names(entries: &[Entry]) -> Vec<String> {
-    entries.iter().flat_map(|entry| matches(&entry.made)).map(|(name, _)| name).collect()
+/// Returns the names of all matches in these batches.
+pub(crate) fn names(entries: &[UnrecordedBatch]) -> Vec<String> {
+    entries.iter().flat_map(|entry| matches(&entry.matches)).map(|(name, _)| name).collect()
 }
 
 pub(crate) fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {

@@ -1,18 +1,18 @@
-//! To the log.
+//! Deliveries to the log.
 
 use base::error::chain;
-use work_queue::{Handler, Item, Outcome};
+use work_queue::{Handler, Item, ItemOutcome};
 
 use crate::model::Notification;
 
-/// Writes a line for each.
+/// Logs one line per notification.
 #[derive(Debug)]
-pub(super) struct ToLog;
+pub(super) struct LogHandler;
 
-impl Handler for ToLog {
-    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+impl Handler for LogHandler {
+    async fn handle(&self, items: &[Item]) -> Vec<ItemOutcome> {
         let log = |item: &Item| match serde_json::from_slice::<Notification>(&item.payload) {
-            Err(error) => Outcome::Failed(chain(&error)),
+            Err(error) => ItemOutcome::Failed(chain(&error)),
             Ok(notification) => {
                 let title = notification.text(&[]).map(|(_, text)| text.title.as_str());
                 tracing::info!(
@@ -22,7 +22,7 @@ impl Handler for ToLog {
                     title,
                     "notification"
                 );
-                Outcome::Done
+                ItemOutcome::Done
             }
         };
         items.iter().map(log).collect()

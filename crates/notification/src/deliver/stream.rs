@@ -2,25 +2,25 @@
 
 use base::error::chain;
 use live::{Live, Player};
-use work_queue::{Handler, Item, Outcome};
+use work_queue::{Handler, Item, ItemOutcome};
 
 use crate::model::Notification;
 use crate::topics::NotificationAdded;
 
-/// Publishes notifications that the process which made them did not publish.
+/// Publishes notifications that the process that created them did not publish.
 #[derive(Debug)]
-pub(super) struct ToStreams(pub(super) Live);
+pub(super) struct StreamHandler(pub(super) Live);
 
-impl Handler for ToStreams {
-    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+impl Handler for StreamHandler {
+    async fn handle(&self, items: &[Item]) -> Vec<ItemOutcome> {
         let read: Vec<Result<Notification, _>> =
             items.iter().map(|item| serde_json::from_slice(&item.payload)).collect();
         let published = publish(&self.0, read.iter().flatten()).await;
         let outcome = |read| match (read, &published) {
-            (Err(error), _) => Outcome::Failed(chain(&error)),
-            (Ok(_), Ok(_)) => Outcome::Done,
-            // The fault is in Redis, not in the notification.
-            (Ok(_), Err(error)) => Outcome::NotTried(chain(error)),
+            (Err(error), _) => ItemOutcome::Failed(chain(&error)),
+            (Ok(_), Ok(_)) => ItemOutcome::Done,
+            // Redis failed, not the notification.
+            (Ok(_), Err(error)) => ItemOutcome::NotAttempted(chain(error)),
         };
         read.into_iter().map(outcome).collect()
     }

@@ -6,15 +6,15 @@ use base::Timestamp;
 use db::{Db, Error};
 use sqlx::AssertSqlSafe;
 
-/// Returns the destinations that are disabled, with since when and why.
+/// Returns the destinations that are disabled, each with the time and the cause.
 pub(crate) async fn disabled(db: &Db) -> Result<HashMap<String, (Timestamp, String)>, Error> {
     const READ: &str = "SELECT name, disabled_at, cause FROM notification_destination";
     let reading = async {
         let mut connection = db.connection().await?;
         let rows: Vec<(String, i64, String)> =
             db::on!(connection, raw => sqlx::query_as(READ).fetch_all(raw).await?);
-        let of = |(name, at, cause)| (name, (Timestamp::from_millis(at), cause));
-        Ok(rows.into_iter().map(of).collect())
+        let entry = |(name, at, cause)| (name, (Timestamp::from_millis(at), cause));
+        Ok(rows.into_iter().map(entry).collect())
     };
     db.bounded(reading).await
 }

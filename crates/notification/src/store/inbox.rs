@@ -1,10 +1,11 @@
-//! The rows of the inboxes: reading and marking them.
+//! Reading and marking the rows of the inboxes.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use base::Timestamp;
 use base::id::Uuid;
+use base::page::{next_page, rows_to_read};
 use db::{Conn, Db, Error, Tx};
 use sqlx::AssertSqlSafe;
 
@@ -30,7 +31,7 @@ db::row! {
     }
 }
 
-/// Which notifications of a user are listed.
+/// Selects the notifications of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filter {
     /// All that are not archived.
@@ -40,16 +41,17 @@ pub enum Filter {
     Archived,
 }
 
-/// What a query found. Rows that cannot be read are left out of a list: they are logged, counted, and hold up nobody.
+/// The result of a query. A corrupt row is left out of the list, logged and counted, so that it does not block the others.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct InboxRows {
     pub(crate) notifications: Vec<Notification>,
-    /// How many rows there were, and the position of the last one.
-    pub(crate) rows: usize,
+    /// The position of the last row, even if it is corrupt.
     pub(crate) last: Option<i64>,
+    /// Whether the query matches more rows.
+    pub(crate) has_more: bool,
 }
 
-/// Reads the inbox of a user at a time.
+/// Reads the inbox of a user as of a point in time.
 #[derive(Debug)]
 pub(crate) struct InboxReader<'a> {
     pub(crate) db: &'a Db,
@@ -59,39 +61,45 @@ pub(crate) struct InboxReader<'a> {
 }
 
 impl InboxReader<'_> {
-    /// Reads notifications behind a position that have not expired, the first first.
-    pub(crate) async fn after(&mut self, position: i64, limit: u32) -> Result<Found, Error> {
+    /// Reads unexpired notifications after a position, oldest first.
+    pub(crate) async fn after(&mut self, position: i64, limit: u32) -> Result<InboxRows, Error> {
         let text = format!(
             "{COLUMNS} WHERE user_id = ? AND position > ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY position LIMIT ?"
         );
         self.read(text, position, limit).await
     }
 
-    /// Reads notifications before a position that have not expired, the last first.
-    pub(crate) async fn before(&mut self, position: i64, filter: Filter, limit: u32) -> Result<Found, Error> {
-        let which = match filter {
+    /// Reads unexpired notifications before a position, newest first.
+    pub(crate) async fn before(
+        &mut self,
+        position: i64,
+        filter: Filter,
+        limit: u32,
+    ) -> Result<InboxRows, Error> {
+        let condition = match filter {
             Filter::Inbox => "archived_at IS NULL",
             Filter::Unread => "archived_at IS NULL AND read_at IS NULL",
             Filter::Archived => "archived_at IS NOT NULL",
         };
         let text = format!(
-            "{COLUMNS} WHERE user_id = ? AND position < ? AND {which} AND (expires_at IS NULL OR expires_at > ?) \
+            "{COLUMNS} WHERE user_id = ? AND position < ? AND {condition} AND (expires_at IS NULL OR expires_at > ?) \
              ORDER BY position DESC LIMIT ?"
         );
         self.read(text, position, limit).await
     }
 
-    async fn read(&mut self, text: String, position: i64, limit: u32) -> Result<Found, Error> {
-        let rows: Vec<NotificationRow> = db::on!(self.connection, raw => {
+    async fn read(&mut self, text: String, position: i64, limit: u32) -> Result<InboxRows, Error> {
+        let mut rows: Vec<NotificationRow> = db::on!(self.connection, raw => {
             let query = sqlx::query_as(AssertSqlSafe(text)).bind(self.user.as_bytes().to_vec()).bind(position);
-            query.bind(self.now.as_millis()).bind(i64::from(limit)).fetch_all(raw).await?
+            query.bind(self.now.as_millis()).bind(i64::from(rows_to_read(limit))).fetch_all(raw).await?
         });
-        let (count, last) = (rows.len(), rows.last().map(|row| row.position));
+        let has_more = next_page(&mut rows, limit, |_| ()).is_some();
+        let last = rows.last().map(|row| row.position);
         let notifications = rows.into_iter().filter_map(|row| notification(self.db, row).ok()).collect();
-        Ok(Found { notifications, rows: count, last })
+        Ok(InboxRows { notifications, last, has_more })
     }
 
-    /// Reads one notification, also if it has expired.
+    /// Reads one notification, even if it has expired.
     pub(crate) async fn one(&mut self, id: Uuid) -> Result<Option<Notification>, Error> {
         let text = format!("{COLUMNS} WHERE user_id = ? AND notification_id = ?");
         let row: Option<NotificationRow> = db::on!(self.connection, raw => {
@@ -114,49 +122,49 @@ impl InboxReader<'_> {
 
 /// How long notifications are kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
-    /// From when they were made.
+pub(crate) struct Retention {
+    /// Counted from the creation.
     pub(crate) unread: Duration,
-    /// From when they were read, and no longer than if they had not been.
+    /// Counted from the reading; never longer than `unread` allows.
     pub(crate) read: Duration,
 }
 
-/// Which notifications are marked.
+/// Selects the notifications to mark.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Which<'a> {
-    These(&'a [Uuid]),
+pub(crate) enum MarkSelector<'a> {
+    Ids(&'a [Uuid]),
     /// All up to a position.
     UpTo(i64),
 }
 
-/// What is marked, and how.
+/// A change of marks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Marking<'a> {
+pub(crate) struct MarkChange<'a> {
     pub(crate) user: Uuid,
-    pub(crate) which: Which<'a>,
+    pub(crate) selector: MarkSelector<'a>,
     pub(crate) mark: Mark,
-    pub(crate) kept: Kept,
+    pub(crate) retention: Retention,
 }
 
-/// Marks notifications of a user, and counts that in their head. Those that have the mark already stay as they are. Returns how many
-/// were changed.
-pub(crate) async fn mark(tx: &mut Tx, marking: Marking<'_>, now: Timestamp) -> Result<u64, Error> {
+/// Marks notifications of a user. If any changed, increments the marks of the inbox head. Those that have the mark already stay as they
+/// are. Returns how many changed.
+pub(crate) async fn mark(tx: &mut Tx, change: MarkChange<'_>, now: Timestamp) -> Result<u64, Error> {
     const COUNT: &str = "UPDATE notification_head SET marks = marks + 1 WHERE user_id = ?";
-    let Marking { user, which, mark, kept } = marking;
+    let MarkChange { user, selector, mark, retention } = change;
     let at = now.as_millis();
     let least = tx.dialect().pick("MIN", "LEAST");
     let (set, only) = match mark {
         Mark::Seen => (format!("seen_at = {at}"), "seen_at IS NULL"),
         Mark::Read => {
-            let end = now.after(kept.read).as_millis();
+            let end = now.after(retention.read).as_millis();
             let set = format!(
                 "read_at = {at}, seen_at = COALESCE(seen_at, {at}), remove_at = {least}(remove_at, {end})"
             );
             (set, "read_at IS NULL")
         }
         Mark::Unread => {
-            // As if it had never been read.
-            let end = format!("created_at + {}", kept.unread.as_millis());
+            // The same time as if it had never been read.
+            let end = format!("created_at + {}", retention.unread.as_millis());
             let set = format!("read_at = NULL, remove_at = {least}(COALESCE(expires_at, {end}), {end})");
             (set, "read_at IS NOT NULL")
         }
@@ -165,22 +173,22 @@ pub(crate) async fn mark(tx: &mut Tx, marking: Marking<'_>, now: Timestamp) -> R
         }
         Mark::Unarchived => ("archived_at = NULL".to_owned(), "archived_at IS NOT NULL"),
     };
-    let ids = match which {
-        Which::These(ids) => ids,
-        Which::UpTo(_) => &[],
+    let ids = match selector {
+        MarkSelector::Ids(ids) => ids,
+        MarkSelector::UpTo(_) => &[],
     };
-    let condition = match which {
-        Which::These(_) => "notification_id IN ({list})",
-        Which::UpTo(_) => "position <= ?",
+    let condition = match selector {
+        MarkSelector::Ids(_) => "notification_id IN ({list})",
+        MarkSelector::UpTo(_) => "position <= ?",
     };
     let ids = all_bytes(ids);
     let text = format!("UPDATE notification SET {set} WHERE user_id = ? AND {only} AND {condition}");
     let (text, padding) = db::list_text(&text, ids.len());
     let changed = db::on!(tx, connection => {
         let query = sqlx::query(text).bind(user.as_bytes().to_vec());
-        let query = match which {
-            Which::UpTo(position) => query.bind(position),
-            Which::These(_) => db::bind_list!(query, ids, padding),
+        let query = match selector {
+            MarkSelector::UpTo(position) => query.bind(position),
+            MarkSelector::Ids(_) => db::bind_list!(query, ids, padding),
         };
         query.execute(connection).await?.rows_affected()
     });
@@ -192,15 +200,55 @@ pub(crate) async fn mark(tx: &mut Tx, marking: Marking<'_>, now: Timestamp) -> R
     Ok(changed)
 }
 
+/// Reads a notification of any user.
+pub(crate) async fn notification_by_id(db: &Db, id: Uuid) -> Result<Option<Notification>, Error> {
+    let text = format!("{COLUMNS} WHERE notification_id = ?");
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let row: Option<NotificationRow> = db::on!(connection, raw => {
+            sqlx::query_as(AssertSqlSafe(text)).bind(id.as_bytes().to_vec()).fetch_optional(raw).await?
+        });
+        row.map(|row| notification(db, row)).transpose()
+    };
+    db.bounded(reading).await
+}
+
+/// Reads the newest notifications of a user, in every state. Leaves out corrupt rows.
+pub(crate) async fn newest_of_user(db: &Db, user: Uuid, limit: u32) -> Result<Vec<Notification>, Error> {
+    let text = format!("{COLUMNS} WHERE user_id = ? ORDER BY position DESC LIMIT ?");
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let rows: Vec<NotificationRow> = db::on!(connection, raw => {
+            let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
+            query.bind(i64::from(limit)).fetch_all(raw).await?
+        });
+        Ok(rows.into_iter().filter_map(|row| notification(db, row).ok()).collect())
+    };
+    db.bounded(reading).await
+}
+
+/// Returns when an event was taken in. None if it was not, or had no recipients.
+pub(crate) async fn event_received(db: &Db, event: Uuid) -> Result<Option<Timestamp>, Error> {
+    const READ: &str = "SELECT received_at FROM notification_event WHERE event_id = ?";
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let found: Option<(i64,)> = db::on!(connection, raw => {
+            sqlx::query_as(READ).bind(event.as_bytes().to_vec()).fetch_optional(raw).await?
+        });
+        Ok(found.map(|(at,)| Timestamp::from_millis(at)))
+    };
+    db.bounded(reading).await
+}
+
 fn notification(db: &Db, row: NotificationRow) -> Result<Notification, Error> {
     let corrupt = |cause: &dyn Display| {
         let name = format!("{} of user {}", uuid(&row.notification_id), uuid(&row.user_id));
         db.corrupt("notification", name, cause)
     };
-    let is_id = |bytes: &[u8]| Uuid::from_slice(bytes).map_err(|cause| corrupt(&cause));
+    let id = |bytes: &[u8]| Uuid::from_slice(bytes).map_err(|cause| corrupt(&cause));
     Ok(Notification {
-        notification_id: is_id(&row.notification_id)?,
-        user_id: is_id(&row.user_id)?,
+        notification_id: id(&row.notification_id)?,
+        user_id: id(&row.user_id)?,
         position: row.position,
         texts: serde_json::from_str(&row.texts).map_err(|cause| corrupt(&cause))?,
         data: serde_json::from_str(&row.data).map_err(|cause| corrupt(&cause))?,

@@ -1,4 +1,4 @@
-//! What is no longer kept.
+//! Removes rows: of erased users, and after their retention.
 
 use std::time::Duration;
 
@@ -6,51 +6,51 @@ use base::id::Uuid;
 use db::{Db, Error, Tx};
 use sqlx::AssertSqlSafe;
 
-/// How many rows are removed at once: few, so that nobody waits for it.
-const REMOVED_AT_ONCE: i64 = 500;
+/// How many rows one statement removes: few, so that other transactions do not wait long.
+const ROWS_PER_STATEMENT: i64 = 500;
 
-/// Removes the inbox of a user, and keeps it empty.
+/// Removes the inbox of a user and marks the user as erased, so that nothing is added to it any more.
 pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
     let now = tx.dialect().now();
     let conflict = tx.dialect().pick(
         "ON CONFLICT (user_id) DO UPDATE SET erased_at = excluded.erased_at",
         "ON DUPLICATE KEY UPDATE erased_at = VALUES(erased_at)",
     );
-    let close = format!(
+    let mark_erased = format!(
         "INSERT INTO notification_head (user_id, position, erased_at) VALUES (?, 0, {now}) {conflict}"
     );
     let user = user.as_bytes().to_vec();
     db::on!(tx, connection => {
-        sqlx::query(AssertSqlSafe(close)).bind(&user).execute(&mut *connection).await?;
+        sqlx::query(AssertSqlSafe(mark_erased)).bind(&user).execute(&mut *connection).await?;
         sqlx::query("DELETE FROM notification WHERE user_id = ?").bind(&user).execute(connection).await?;
     });
     Ok(())
 }
 
-/// Removes the letters of a user, and the user from the letters of events that name others, too.
-pub(crate) async fn erase_letters(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
+/// Removes the dead letters of a user. In dead letters of events that also name other users, blanks only the id of this user.
+pub(crate) async fn erase_dead_letters(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
     const OF_USER: &str = "DELETE FROM notification_dlq WHERE user_id = ?";
     const NAMING: &str = "SELECT id, destination, cause, payload FROM notification_dlq WHERE user_id IS NULL AND kind = 'event' \
         AND (INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0)";
     const REMOVE: &str = "DELETE FROM notification_dlq WHERE id = ?";
     const BLANK: &str = "UPDATE notification_dlq SET cause = ?, payload = ? WHERE id = ?";
-    let names = Names::new(user);
+    let spellings = IdSpellings::new(user);
     let naming: Vec<(i64, String, String, Vec<u8>)> = db::on!(tx, connection => {
         sqlx::query(OF_USER).bind(user.as_bytes().to_vec()).execute(&mut *connection).await?;
         let mut query = sqlx::query_as(NAMING);
-        for (name, _) in &names.0 {
-            query = query.bind(name.as_bytes().to_vec());
+        for (id, _) in &spellings.0 {
+            query = query.bind(id.as_bytes().to_vec());
         }
         query.fetch_all(connection).await?
     });
     for (id, subject, cause, payload) in naming {
-        let cause = names.blank(cause.as_bytes());
+        let cause = spellings.blank(cause.as_bytes());
         db::on!(tx, connection => {
-            let query = if names.is_in(subject.as_bytes()) || !names_others(&payload, user) {
+            let query = if spellings.is_in(subject.as_bytes()) || !names_others(&payload, user) {
                 sqlx::query(REMOVE)
             } else {
                 let cause = String::from_utf8_lossy(&cause).into_owned();
-                sqlx::query(BLANK).bind(cause).bind(names.blank(&payload))
+                sqlx::query(BLANK).bind(cause).bind(spellings.blank(&payload))
             };
             query.bind(id).execute(connection).await?;
         });
@@ -58,34 +58,34 @@ pub(crate) async fn erase_letters(tx: &mut Tx, user: Uuid) -> Result<(), Error> 
     Ok(())
 }
 
-/// The ways to write a user's id in an event, each with what stands there when the user is erased.
-struct Names([(String, String); 4]);
+/// The spellings of a user's id in an event, each with its replacement after the erasure.
+struct IdSpellings([(String, String); 4]);
 
-impl Names {
+impl IdSpellings {
     fn new(user: Uuid) -> Self {
-        let nobody = Uuid::nil();
+        let nil = Uuid::nil();
         let (long, short) = (user.hyphenated().to_string(), user.simple().to_string());
-        let (no_long, no_short) = (nobody.hyphenated().to_string(), nobody.simple().to_string());
+        let (nil_long, nil_short) = (nil.hyphenated().to_string(), nil.simple().to_string());
         Self([
-            (long.to_uppercase(), no_long.clone()),
-            (short.to_uppercase(), no_short.clone()),
-            (long, no_long),
-            (short, no_short),
+            (long.to_uppercase(), nil_long.clone()),
+            (short.to_uppercase(), nil_short.clone()),
+            (long, nil_long),
+            (short, nil_short),
         ])
     }
 
     fn is_in(&self, bytes: &[u8]) -> bool {
-        self.0.iter().any(|(name, _)| find(bytes, name.as_bytes()).is_some())
+        self.0.iter().any(|(id, _)| find(bytes, id.as_bytes()).is_some())
     }
 
     fn blank(&self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
-        for (name, nobody) in &self.0 {
-            // An id is never blanked into itself, unless it is nobody's already.
-            while name != nobody
-                && let Some(at) = find(&bytes, name.as_bytes())
+        for (id, nil) in &self.0 {
+            // The nil id would be replaced by itself forever.
+            while id != nil
+                && let Some(at) = find(&bytes, id.as_bytes())
             {
-                bytes[at..at + name.len()].copy_from_slice(nobody.as_bytes());
+                bytes[at..at + id.len()].copy_from_slice(nil.as_bytes());
             }
         }
         bytes
@@ -96,7 +96,7 @@ fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }
 
-/// Whether an event concerns somebody else as well.
+/// Whether an event also names other users.
 fn names_others(payload: &[u8], user: Uuid) -> bool {
     let event: serde_json::Value = serde_json::from_slice(payload).unwrap_or_default();
     let users = event["data"]["user_ids"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -105,7 +105,7 @@ fn names_others(payload: &[u8], user: Uuid) -> bool {
     })
 }
 
-/// Removes some of the notifications whose time is over, and says how many.
+/// Removes some of the notifications whose retention is over. Returns how many.
 pub(crate) async fn remove_old(db: &Db) -> Result<u64, Error> {
     let now = db.dialect().now();
     let text = match db.dialect() {
@@ -120,8 +120,8 @@ pub(crate) async fn remove_old(db: &Db) -> Result<u64, Error> {
     remove(db, text, None).await
 }
 
-/// Forgets some of the events that were taken in longer ago than this, and says how many.
-pub(crate) async fn forget_events(db: &Db, age: Duration) -> Result<u64, Error> {
+/// Removes some of the event ids that are older than `age`. Returns how many.
+pub(crate) async fn remove_event_ids(db: &Db, age: Duration) -> Result<u64, Error> {
     let now = db.dialect().now();
     let text = match db.dialect() {
         db::Dialect::Sqlite => format!(
@@ -145,7 +145,7 @@ async fn remove(db: &Db, text: String, age: Option<Duration>) -> Result<u64, Err
             if let Some(age) = age {
                 query = query.bind(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
             }
-            query.bind(REMOVED_AT_ONCE).execute(connection).await?.rows_affected()
+            query.bind(ROWS_PER_STATEMENT).execute(connection).await?.rows_affected()
         });
         tx.commit().await?;
         Ok(removed)

@@ -28,26 +28,26 @@ use base::{Backoff, Clock};
 use bus::Bus;
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
-use hierlock::{Locks, Options, Provision};
-use live::{Live, Message, Player, Received, Subscription, Topics};
+use hierlock::{LockManager, Options, Provisioner};
+use live::{Live, Message, Player, Subscription, SubscriptionEvent, Topics};
 use notification::{
-    Broadcasts, Channel, ChannelQueues, Check, Config, Counts, CountsChanged, Deliveries, EraseInbox, Filter,
-    Head, Inbox, Intake, Language, Letter, Letters, Metrics, Notification, NotificationAdded, Notifications,
-    Parts, Rules, TemplateConfig, TextConfig, TextTemplate, Webhooks,
+    Broadcasts, Channel, ChannelQueues, Config, Counts, CountsChanged, DeadLetter, DeadLetterFilter,
+    Deliveries, DeliveryCheck, EraseInbox, Filter, Head, Inbox, Intake, Language, Metrics, Notification,
+    NotificationAdded, Notifications, Parts, Rules, TemplateConfig, TextConfig, TextTemplate, Webhooks,
 };
 use outbox::Outbox;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use redis_store::RedisStore;
 use sqlx::{AssertSqlSafe, ConnectOptions};
-use testkit::SqlPlace;
-use work_queue::{Queue, State};
+use testkit::TestDatabase;
+use work_queue::{State, WorkQueue};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BUCKETS: u32 = 1_000;
 /// The users `uuid(0)` and following exist in every test.
 const SEEDED: u128 = 20;
-/// An event of somebody else, with a template for it.
+/// An event of another publisher. The test configuration has a template for it.
 const SOLD: &str = "shop.sold.v1";
 
 /// How a process is set up.
@@ -55,7 +55,7 @@ const SOLD: &str = "shop.sold.v1";
 struct Setup {
     config: Config,
     redis_store: RedisStore,
-    /// Begins the names of channels in Redis.
+    /// The prefix of channel names in Redis.
     prefix: String,
     clock: Clock,
 }
@@ -75,9 +75,9 @@ impl Setup {
     }
 }
 
-/// What one process has of it.
+/// The notification service of one process.
 #[derive(Clone)]
-struct House {
+struct Process {
     id: ProcessId,
     db: Db,
     live: Live,
@@ -88,23 +88,23 @@ struct House {
     setup: Setup,
 }
 
-impl House {
-    /// Makes the tables and opens them.
-    async fn open(place: &SqlPlace, setup: Setup) -> Self {
-        let config = db_config(place);
+impl Process {
+    /// Migrates the database, adds the seeded users and opens the service.
+    async fn open(database: &TestDatabase, setup: Setup) -> Self {
+        let config = db_config(database);
         let db = Db::open(&config).await.unwrap();
         let sets = [db::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, notification::MIGRATIONS];
         db.migrate(&sets).await.unwrap();
         if let Some(server) = config.server() {
             hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
-            Provision::new(server, BUCKETS).run(|_| ()).await.unwrap();
+            Provisioner::new(server, BUCKETS).run(|_| ()).await.unwrap();
         }
-        let house = Self::on(db, place, setup).await;
-        house.add_users((0..SEEDED).map(uuid)).await;
-        house
+        let process = Self::on(db, database, setup).await;
+        process.add_users((0..SEEDED).map(uuid)).await;
+        process
     }
 
-    /// Makes users of these ids.
+    /// Adds users with these ids.
     async fn add_users(&self, users: impl Iterator<Item = Uuid>) {
         let rows: Vec<String> =
             users.map(|user| format!("(X'{}', 'active', '', 1)", user.simple())).collect();
@@ -114,17 +114,21 @@ impl House {
         }
     }
 
-    /// Another process beside it. On SQLite, which serves one process, it shares the store.
-    async fn another(&self, place: &SqlPlace, setup: Setup) -> Self {
-        let db = if place.is_server() { Db::open(&db_config(place)).await.unwrap() } else { self.db.clone() };
-        Self::on(db, place, setup).await
+    /// Opens another process. On SQLite, which serves one process, it shares the database.
+    async fn another(&self, database: &TestDatabase, setup: Setup) -> Self {
+        let db = if database.is_server() {
+            Db::open(&db_config(database)).await.unwrap()
+        } else {
+            self.db.clone()
+        };
+        Self::on(db, database, setup).await
     }
 
-    async fn on(db: Db, place: &SqlPlace, setup: Setup) -> Self {
+    async fn on(db: Db, database: &TestDatabase, setup: Setup) -> Self {
         let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
-        let locks = match db_config(place).server() {
-            Some(server) => Locks::mysql(server, &options).await.unwrap(),
-            None => Locks::in_process(&options, &setup.clock),
+        let locks = match db_config(database).server() {
+            Some(server) => LockManager::mysql(server, &options).await.unwrap(),
+            None => LockManager::in_process(&options, &setup.clock),
         };
         let Setup { config, redis_store, prefix, clock } = setup.clone();
         let mut registry = Registry::default();
@@ -134,7 +138,7 @@ impl House {
         let sends = webhook::Metrics::new(&mut registry);
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
         let metrics = Metrics::new(&mut registry);
-        let check = Check::new(db.clone(), clock.clone(), metrics.clone());
+        let check = DeliveryCheck::new(db.clone(), clock.clone(), metrics.clone());
         let channels = ChannelQueues::new(&db, &config, &queues, &clock);
         let deliveries = Deliveries::new(channels, live.clone(), webhooks, check);
         let outbox = Outbox::new(db.clone(), queue_config(), queues.clone(), clock.clone());
@@ -160,22 +164,22 @@ impl House {
         Intake::new(bus.clone(), self.notifications.clone())
     }
 
-    /// The queue of a channel, as an operator sees it.
-    fn queue(&self, table: &'static str) -> Queue {
+    /// Opens the queue of a channel, to look at its items.
+    fn queue(&self, table: &'static str) -> WorkQueue {
         let config = match table {
             notification::WEBHOOK => &self.setup.config.webhook_delivery,
             _ => &self.setup.config.delivery,
         };
         let metrics = work_queue::Metrics::new(&mut Registry::default(), "outbox");
-        Queue::new(table, self.db.clone(), config.clone(), metrics, self.setup.clock.clone())
+        WorkQueue::new(table, self.db.clone(), config.clone(), metrics, self.setup.clock.clone())
             .unordered()
             .into()
     }
 
     async fn states(&self, table: &'static str) -> Vec<State> {
-        let mut entries = self.queue(table).list(work_queue::Filter::All, 10_000).await.unwrap();
-        entries.reverse();
-        entries.into_iter().map(|entry| entry.state).collect()
+        let mut items = self.queue(table).list(work_queue::Filter::All, 10_000).await.unwrap();
+        items.reverse();
+        items.into_iter().map(|item| item.state).collect()
     }
 
     /// Runs the workers of all channels until the drain is requested.
@@ -196,7 +200,7 @@ impl House {
         self.accounts.sign_in(&sign_in).await.unwrap().user.id
     }
 
-    /// What is in an inbox, the first first.
+    /// Returns the notifications of an inbox, oldest first.
     async fn all(&self, user: Uuid) -> Vec<Notification> {
         self.inbox.after(user, 0, 100_000).await.unwrap().notifications
     }
@@ -205,11 +209,12 @@ impl House {
         self.all(user).await.iter().map(|one| one.text(&[]).unwrap().1.title.clone()).collect()
     }
 
-    /// All dead letters, with what is in them.
-    async fn letters(&self) -> Vec<Letter> {
-        let listed = self.notifications.letters(&Letters::default(), 10_000).await.unwrap();
-        assert!(listed.iter().all(|letter| letter.payload.is_empty()), "a list is short");
-        let whole = listed.iter().map(|letter| self.notifications.letter(letter.id));
+    /// Returns all dead letters with their payloads.
+    async fn dead_letters(&self) -> Vec<DeadLetter> {
+        let page = self.notifications.dead_letters(&DeadLetterFilter::default(), 10_000).await.unwrap();
+        let listed = page.dead_letters;
+        assert!(listed.iter().all(|dead_letter| dead_letter.payload.is_empty()), "a list has no payloads");
+        let whole = listed.iter().map(|dead_letter| self.notifications.dead_letter(dead_letter.id));
         futures::future::try_join_all(whole).await.unwrap()
     }
 
@@ -217,7 +222,7 @@ impl House {
         self.number(&format!("SELECT COUNT(*) FROM {table}")).await
     }
 
-    /// The one number that a query reads.
+    /// Returns the number that a query reads.
     async fn number(&self, text: &str) -> i64 {
         let text = AssertSqlSafe(text.to_owned());
         let mut connection = self.db.connection().await.unwrap();
@@ -225,7 +230,7 @@ impl House {
         count
     }
 
-    /// Changes the tables behind everybody's back.
+    /// Runs SQL directly, past the service.
     async fn sql(&self, text: &str) {
         let mut tx = self.db.begin().await.unwrap();
         let text = AssertSqlSafe(text.to_owned());
@@ -257,12 +262,12 @@ impl Topics for PlayerMessage {
     }
 }
 
-/// A stream of a player.
+/// Subscribes to the live messages of a player.
 async fn follow(live: &Live, user: Uuid) -> Subscription<PlayerMessage> {
     live.subscribe(Player(user)).await
 }
 
-/// A loop that goes on until it is told to stop.
+/// A loop in the background, until it is stopped.
 struct Running {
     drain: runtime::Drain,
     task: tokio::task::JoinHandle<()>,
@@ -275,12 +280,12 @@ impl Running {
     }
 }
 
-fn db_config(place: &SqlPlace) -> db::Config {
-    let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
+fn db_config(database: &TestDatabase) -> db::Config {
+    let url = DbUrl::parse(&Configured::Text(database.url())).unwrap();
     db::Config { url, max_connections: 16, acquire_timeout: Duration::from_secs(10), migrate: false }
 }
 
-/// Short times, for tests; long enough for a busy machine where nothing is to happen.
+/// Short times for tests, except where a test relies on nothing happening.
 fn queue_config() -> work_queue::Config {
     work_queue::Config {
         workers: 2,
@@ -314,8 +319,7 @@ fn config() -> Config {
 }
 
 fn template(event: Option<&str>, fields: &[&str], title: &str) -> TemplateConfig {
-    let text =
-        TextConfig { title: TextTemplate::parse(title).unwrap(), body: TextTemplate::parse("").unwrap() };
+    let text = TextConfig { title: Some(TextTemplate::parse(title).unwrap()), body: None };
     TemplateConfig {
         event: event.map(ToOwned::to_owned),
         fields: fields.iter().map(|field| (*field).to_owned()).collect(),
@@ -326,8 +330,8 @@ fn template(event: Option<&str>, fields: &[&str], title: &str) -> TemplateConfig
     }
 }
 
-/// Has notifications of what was sold told by these channels.
-fn by(config: &mut Config, channels: &[&str]) {
+/// Sets the channels of the template for [`SOLD`].
+fn set_channels(config: &mut Config, channels: &[&str]) {
     let channels = channels.iter().map(|channel| channel.parse().unwrap()).collect();
     config.templates.get_mut("sold").unwrap().channels = channels;
 }

@@ -1,4 +1,4 @@
-//! An inbox has the events of a key in their order, whichever processes take them in and whatever happens to those.
+//! An inbox has the events of a key in order, even if processes that take them in stall or die.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,12 +8,9 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-testkit::on_all_stores!(
-    a_process_that_stands_still_with_events_is_not_overtaken,
-    intakes_that_are_killed_under_load_keep_the_order,
-);
+testkit::on_all_stores!(stalled_process_does_not_break_the_order, killed_intakes_keep_the_order_under_load,);
 
-/// An event of each key in turn; what is sold is the version of the key's own.
+/// Publishes events to the users in turn. The thing sold is the user's event count.
 async fn publish(source: &Source, users: &[Uuid], events: std::ops::Range<usize>) {
     for number in events {
         let version = (number / users.len()).to_string();
@@ -22,60 +19,61 @@ async fn publish(source: &Source, users: &[Uuid], events: std::ops::Range<usize>
     }
 }
 
-/// What the inboxes have once everything is there.
-async fn assert_in_order(house: &House, users: &[Uuid], events: usize) {
+/// Waits until all events are in the inboxes, and checks their order.
+async fn assert_in_order(process: &Process, users: &[Uuid], events: usize) {
     testkit::eventually("all are in the inboxes", PATIENCE, async || {
-        house.count("notification").await == events as i64
+        process.count("notification").await == events as i64
     })
     .await;
     for user in users {
         let expected: Vec<String> =
             (0..events / users.len()).map(|version| format!("You bought {version}")).collect();
-        assert_eq!(house.titles(*user).await, expected);
+        assert_eq!(process.titles(*user).await, expected);
     }
 }
 
-async fn run(house: &House, source: &Source) -> JoinHandle<()> {
-    let intake = house.intake(&source.bus);
+async fn run(process: &Process, source: &Source) -> JoinHandle<()> {
+    let intake = process.intake(&source.bus);
     let consumer = intake.subscribe().await.unwrap();
     tokio::spawn(async move {
         loop {
-            // The bus and the store are there.
             intake.tick(&consumer, Duration::from_millis(200)).await.unwrap();
         }
     })
 }
 
-async fn a_process_that_stands_still_with_events_is_not_overtaken(place: &SqlPlace) {
+async fn stalled_process_does_not_break_the_order(database: &TestDatabase) {
     let source = Source::open(testkit::need!(Nats::shared().await)).await;
-    let house = House::open(place, Setup::with(|config| config.batch = 20)).await;
-    let users = [*house.user("ann").await.as_uuid(), *house.user("ben").await.as_uuid()];
-    let still = house.intake(&source.bus).subscribe().await.unwrap();
+    let process = Process::open(database, Setup::with(|config| config.batch = 20)).await;
+    let users = [*process.user("ann").await.as_uuid(), *process.user("ben").await.as_uuid()];
+    let stalled = process.intake(&source.bus).subscribe().await.unwrap();
     publish(&source, &users, 0..30).await;
-    let first = still.fetch(12, PATIENCE).await.unwrap();
-    let second = still.fetch(6, PATIENCE).await.unwrap();
-    let others =
-        [run(&house, &source).await, run(&house.another(place, house.setup.clone()).await, &source).await];
+    let first = stalled.fetch(12, PATIENCE).await.unwrap();
+    let second = stalled.fetch(6, PATIENCE).await.unwrap();
+    let others = [
+        run(&process, &source).await,
+        run(&process.another(database, process.setup.clone()).await, &source).await,
+    ];
     publish(&source, &users, 30..120).await;
-    assert_in_order(&house, &users, 120).await;
+    assert_in_order(&process, &users, 120).await;
     drop((first, second));
     others.iter().for_each(JoinHandle::abort);
 }
 
-async fn intakes_that_are_killed_under_load_keep_the_order(place: &SqlPlace) {
+async fn killed_intakes_keep_the_order_under_load(database: &TestDatabase) {
     const EVENTS: usize = 600;
     let source = Source::open(testkit::need!(Nats::shared().await)).await;
-    let house = House::open(place, Setup::with(|config| config.batch = 10)).await;
+    let process = Process::open(database, Setup::with(|config| config.batch = 10)).await;
     let mut users = Vec::new();
     for name in ["ann", "ben", "cat"] {
-        users.push(*house.user(name).await.as_uuid());
+        users.push(*process.user(name).await.as_uuid());
     }
-    let others = [0; 2].map(|_| house.another(place, house.setup.clone()));
-    let mut houses = futures::future::join_all(others).await;
-    houses.push(house.clone());
+    let others = [0; 2].map(|_| process.another(database, process.setup.clone()));
+    let mut processes = futures::future::join_all(others).await;
+    processes.push(process.clone());
     let mut running = Vec::new();
-    for house in &houses {
-        running.push(run(house, &source).await);
+    for process in &processes {
+        running.push(run(process, &source).await);
     }
     let published = AtomicUsize::new(0);
     let publishing = async {
@@ -88,13 +86,13 @@ async fn intakes_that_are_killed_under_load_keep_the_order(place: &SqlPlace) {
         for (at, after) in (100..EVENTS).step_by(50).enumerate() {
             let due = || published.load(Ordering::Relaxed) >= after - 50;
             testkit::eventually("more is published", PATIENCE, async || due()).await;
-            let victim = at % houses.len();
+            let victim = at % processes.len();
             running[victim].abort();
-            running[victim] = run(&houses[victim], &source).await;
+            running[victim] = run(&processes[victim], &source).await;
         }
         running
     };
     let ((), running) = tokio::join!(publishing, killing);
-    assert_in_order(&house, &users, EVENTS).await;
+    assert_in_order(&process, &users, EVENTS).await;
     running.iter().for_each(JoinHandle::abort);
 }

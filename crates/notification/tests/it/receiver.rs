@@ -1,4 +1,4 @@
-//! A webhook destination of somebody else.
+//! A webhook destination for tests.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// It never answers.
+/// The status of a receiver that never answers.
 pub(crate) const HANGS: u16 = 0;
 
-/// Notes what it is sent, and answers with the status that it is told to answer with.
+/// Records the requests that it receives, and answers with a configurable status.
 pub(crate) struct Receiver {
     url: String,
     inner: Arc<Inner>,
@@ -40,19 +40,19 @@ impl Receiver {
         self.inner.status.store(status, Ordering::SeqCst);
     }
 
-    /// As a destination that rests for a moment when it fails.
+    /// Returns the configuration of this destination, with a short backoff.
     pub(crate) fn config(&self) -> webhook::Config {
         webhook::Config {
             url: self.url.parse().unwrap(),
             secrets: webhook::Secrets::new(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).unwrap(),
             timeout: Duration::from_secs(2),
             max_in_flight: 8,
-            rest: Backoff::new(Duration::from_millis(20), Duration::from_millis(50)),
+            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(50)),
             allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
         }
     }
 
-    /// The times, ids and bodies of all messages.
+    /// Returns the times, ids and bodies of all messages.
     pub(crate) fn received(&self) -> Vec<(Instant, String, serde_json::Value)> {
         let received = self.inner.received.lock().unwrap();
         let id = |headers: &HeaderMap| headers["webhook-id"].to_str().unwrap().to_owned();

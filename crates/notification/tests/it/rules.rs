@@ -1,16 +1,16 @@
-//! Templates, and what is found out about them beforehand.
+//! Templates and their checks at start-up.
 
 use std::path::Path;
 
 use bus::EventKind;
 use config::{Layers, Reader, Section, load};
-use notification::{Fields, Wrong};
+use notification::{Fields, TemplateError};
 
 use super::*;
 
 const GRANTED: &str = "playhouse.entitlement.granted.v1";
 
-/// Every event that we tell ourselves.
+/// Returns all events that Playhouse publishes.
 pub(crate) fn kinds() -> Vec<EventKind> {
     let all = [
         account::events(),
@@ -22,44 +22,49 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     all.into_iter().flatten().collect()
 }
 
-fn rules(name: &str, template: TemplateConfig) -> Result<Rules, Vec<Wrong>> {
+fn rules(name: &str, template: TemplateConfig) -> Result<Rules, Vec<TemplateError>> {
     let mut config = config();
     config.templates.insert(name.to_owned(), template);
     Rules::new(&config, &kinds())
 }
 
-fn wrong(template: TemplateConfig) -> Wrong {
-    let mut wrong = rules("x", template).unwrap_err();
-    assert_eq!(wrong.len(), 1, "{wrong:?}");
-    wrong.remove(0)
+/// Returns the only mistake in a template.
+fn mistake(template: TemplateConfig) -> TemplateError {
+    let mut errors = rules("x", template).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors.remove(0)
 }
 
 #[test]
-fn a_text_can_only_tell_what_the_event_says() {
+fn text_can_use_only_fields_of_the_event() {
     assert!(rules("x", template(Some(GRANTED), &[], "{resource} {quantity|many}")).is_ok());
-    let unknown = wrong(template(Some(GRANTED), &[], "You got {resorce}"));
+    let unknown = mistake(template(Some(GRANTED), &[], "You got {resorce}"));
     assert_eq!(unknown.key, "notification.templates.x.texts.en.title");
-    assert!(unknown.what.contains("no field \"resorce\"; there is"), "{}", unknown.what);
-    let optional = wrong(template(Some(GRANTED), &[], "{reference}"));
+    assert!(unknown.what.contains("no field \"resorce\"; the fields are"), "{}", unknown.what);
+    let optional = mistake(template(Some(GRANTED), &[], "{reference}"));
     assert!(optional.what.contains("may be absent: write {reference|…}"), "{}", optional.what);
-    let event = wrong(template(Some("playhouse.entitlement.granted.v2"), &[], "x"));
+    let event = mistake(template(Some("playhouse.entitlement.granted.v2"), &[], "x"));
     assert_eq!(event.key, "notification.templates.x.event");
-    assert!(event.what.contains("no event playhouse.entitlement.granted.v2; there is"), "{}", event.what);
+    assert!(
+        event.what.contains("no event playhouse.entitlement.granted.v2; the events are"),
+        "{}",
+        event.what
+    );
     assert!(event.what.contains(GRANTED));
     let schema = serde_json::json!({ "properties": { "weather": { "type": "string" } } });
     let weather = EventKind { kind: "playhouse.weather.v1", summary: "", key: "", schema };
     let mut config = config();
     config.templates.insert("x".to_owned(), template(Some(weather.kind), &[], "x"));
-    let nobody = Rules::new(&config, &[weather]).unwrap_err();
-    assert!(nobody[0].what.contains("neither user_id nor user_ids"), "{nobody:?}");
-    // Of the events of others only they know.
+    let errors = Rules::new(&config, &[weather]).unwrap_err();
+    assert!(errors[0].what.contains("neither user_id nor user_ids"), "{errors:?}");
+    // The fields of other publishers' events are not known.
     assert!(rules("x", template(Some("shop.gone.v1"), &["who"], "{who}")).is_ok());
-    assert!(wrong(template(Some("shop.gone.v1"), &[], "{who}")).what.contains("there is none"));
-    assert!(wrong(template(None, &["a"], "{b}")).what.contains("there is a"));
+    assert!(mistake(template(Some("shop.gone.v1"), &[], "{who}")).what.contains("the fields are none"));
+    assert!(mistake(template(None, &["a"], "{b}")).what.contains("the fields are a"));
 }
 
 #[test]
-fn a_field_that_may_be_null_may_be_absent_and_what_is_no_text_is_none() {
+fn nullable_field_is_optional_and_field_that_is_not_text_is_left_out() {
     let schema = serde_json::json!({
         "required": ["name", "nick", "things", "ids", "address", "other"],
         "properties": {
@@ -70,7 +75,7 @@ fn a_field_that_may_be_null_may_be_absent_and_what_is_no_text_is_none() {
             "other": { "oneOf": [{ "type": "null" }, { "type": "string" }] },
         },
     });
-    let Fields { mut always, mut sometimes } = Fields::of_schema(&schema);
+    let Fields { mut always, mut sometimes } = Fields::from_schema(&schema);
     always.sort();
     sometimes.sort();
     assert_eq!(always, ["ids", "name"]);
@@ -78,8 +83,8 @@ fn a_field_that_may_be_null_may_be_absent_and_what_is_no_text_is_none() {
 }
 
 #[test]
-fn what_we_tell_without_being_told_to_fits_our_events() {
-    // As anybody would write it, ours is checked by the same rules.
+fn built_in_templates_fit_their_events() {
+    // Configured like any template, the built-in ones pass the same checks.
     for (event, title, body) in [
         (GRANTED, "You received {resource}", ""),
         ("playhouse.entitlement.revoked.v1", "{resource} was taken back", ""),
@@ -98,27 +103,27 @@ fn what_we_tell_without_being_told_to_fits_our_events() {
             "Order {order_id} was paid before",
         ),
     ] {
-        let mut ours = template(Some(event), &[], title);
-        ours.texts.get_mut("en").unwrap().body = TextTemplate::parse(body).unwrap();
-        rules("x", ours).unwrap();
+        let mut built_in = template(Some(event), &[], title);
+        built_in.texts.get_mut("en").unwrap().body = Some(TextTemplate::parse(body).unwrap());
+        rules("x", built_in).unwrap();
     }
 }
 
-/// What becomes of one event by these rules.
-async fn told(setup: Setup, kind: &str, data: serde_json::Value) -> (Vec<String>, usize) {
-    let place = SqlPlace::sqlite().unwrap();
-    let house = House::open(&place, setup).await;
+/// Takes in one event. Returns the titles in the inbox of `uuid(1)` and the number of dead letters.
+async fn take_in(setup: Setup, kind: &str, data: serde_json::Value) -> (Vec<String>, usize) {
+    let database = TestDatabase::sqlite().unwrap();
+    let process = Process::open(&database, setup).await;
     let bus = events::memory().await;
     let event = bus::Event {
         kind: kind.to_owned(),
-        data: bus::Json::of(&data).unwrap(),
+        data: bus::Json::from_value(&data).unwrap(),
         ..events::sold_event(&[], "")
     };
     bus.publish(&[event]).await;
-    let intake = house.intake(&bus);
+    let intake = process.intake(&bus);
     let consumer = intake.subscribe().await.unwrap();
     intake.tick(&consumer, PATIENCE).await.unwrap();
-    (house.titles(uuid(1)).await, house.letters().await.len())
+    (process.titles(uuid(1)).await, process.dead_letters().await.len())
 }
 
 fn granted() -> serde_json::Value {
@@ -126,30 +131,30 @@ fn granted() -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_events_are_told_unless_somebody_says_otherwise() {
-    let of = async |setup| told(setup, GRANTED, granted()).await;
-    assert_eq!(of(Setup::default()).await, (vec!["You received sword".to_owned()], 0));
+async fn built_in_events_notify_unless_the_configuration_changes_it() {
+    let grant = async |setup| take_in(setup, GRANTED, granted()).await;
+    assert_eq!(grant(Setup::default()).await, (vec!["You received sword".to_owned()], 0));
     let own = Setup::with(|config| {
         config.templates.insert("x".to_owned(), template(Some(GRANTED), &[], "{quantity|1} of {resource}"));
     });
-    assert_eq!(of(own).await, (vec!["3 of sword".to_owned()], 0));
+    assert_eq!(grant(own).await, (vec!["3 of sword".to_owned()], 0));
     let off = Setup::with(|config| {
         let off = TemplateConfig { off: true, texts: BTreeMap::new(), ..template(Some(GRANTED), &[], "") };
         config.templates.insert("x".to_owned(), off);
     });
-    assert_eq!(of(off).await, (vec![], 0));
+    assert_eq!(grant(off).await, (vec![], 0));
     let off = Setup::with(|config| {
         config
             .templates
             .insert("x".to_owned(), TemplateConfig { off: true, ..template(Some(GRANTED), &[], "x") });
     });
-    assert_eq!(of(off).await, (vec![], 0));
-    // Whatever else happens concerns nobody.
-    let registered = told(Setup::default(), "playhouse.user.registered.v1", granted()).await;
+    assert_eq!(grant(off).await, (vec![], 0));
+    // Events without a template notify nobody.
+    let registered = take_in(Setup::default(), "playhouse.user.registered.v1", granted()).await;
     assert_eq!(registered, (vec![], 0));
 }
 
-/// Events of drops with the data that drops give them.
+/// Returns events of drops with their real data, and the expected titles.
 fn events_of_drops() -> Vec<(&'static str, serde_json::Value, &'static str)> {
     let id = || uuid(9).to_string();
     let admission = drops::AdmissionChanged {
@@ -208,16 +213,16 @@ fn events_of_drops() -> Vec<(&'static str, serde_json::Value, &'static str)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_drops_reach_the_inbox() {
     for (kind, data, title) in events_of_drops() {
-        assert_eq!(told(Setup::default(), kind, data).await, (vec![title.to_owned()], 0), "{kind}");
+        assert_eq!(take_in(Setup::default(), kind, data).await, (vec![title.to_owned()], 0), "{kind}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_match_that_names_no_players_is_no_dead_letter() {
-    let made = serde_json::json!({
+async fn match_without_players_is_not_a_dead_letter() {
+    let data = serde_json::json!({
         "match_id": "m", "match_profile": "p", "match_function": "f", "ticket_ids": ["a"], "connection": "c",
     });
-    assert_eq!(told(Setup::default(), "playhouse.match.made.v1", made).await, (vec![], 0));
+    assert_eq!(take_in(Setup::default(), "playhouse.match.made.v1", data).await, (vec![], 0));
 }
 
 const REFERENCE: &str = r#"
@@ -280,27 +285,28 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused_at_the_start() {
-    let sound = read(
+fn inconsistent_settings_are_refused() {
+    let valid = read(
         "[notification.templates.a]\nevent = \"shop.a.v1\"\nchannels = [\"live\", \"log\"]\nexpires_after = \"1d\"\n\
          [notification.templates.a.texts.en]\ntitle = \"{{a}}\"\n[notification.templates.b]\nevent = \"shop.b.v1\"\noff = true",
     )
     .unwrap();
-    assert_eq!(sound.templates["a"].channels, [Channel::Live, Channel::Log]);
-    assert_eq!(sound.templates["a"].expires_after, Some(Duration::from_secs(86_400)));
-    assert!(sound.templates["b"].off);
+    assert_eq!(valid.templates["a"].channels, [Channel::Live, Channel::Log]);
+    assert_eq!(valid.templates["a"].expires_after, Some(Duration::from_secs(86_400)));
+    assert!(valid.templates["b"].off);
     for (text, expected) in [
         (
             "[notification.templates.a]\nevent = \"e\"\noff = true\n[notification.templates.b]\nevent = \"e\"\noff = true",
             "the template a is for the same event",
         ),
-        ("[notification.templates.a]\nevent = \"e\"", "it says nothing"),
+        ("[notification.templates.a]\nevent = \"e\"", "has no texts"),
         (
             "[notification.templates.a]\noff = true\nchannels = [\"webhook:shop\"]",
             "there is no [notification.webhooks.shop]",
         ),
         ("[notification.templates.a]\noff = true\nchannels = [\"mail\"]", "live, log or webhook:NAME"),
-        ("[notification.templates.a.texts.en]\ntitle = \"{a\"", "a brace stands alone"),
+        ("[notification.templates.a.texts.en]\ntitle = \"{a\"", "an unmatched brace"),
+        ("[notification.templates.a.texts.de]\nbody = \"b\"", "no title in the default language \"en\""),
         ("[notification]\ndedupe_retention = \"30d\"", "must be longer than retention"),
     ] {
         let problem = read(text).unwrap_err();

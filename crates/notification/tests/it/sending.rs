@@ -1,4 +1,4 @@
-//! What services ask to be told.
+//! Notifications sent by services.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::*;
 
 testkit::on_all_stores!(
-    one_or_some_are_told,
-    a_key_is_used_once,
-    the_same_key_at_the_same_time_tells_once,
-    what_is_not_sound_is_refused,
-    a_template_for_services_needs_its_fields,
-    all_are_told_once_whoever_stops_in_the_middle,
-    a_broadcast_goes_on_where_another_worker_was,
+    request_notifies_its_users,
+    key_belongs_to_one_request,
+    concurrent_requests_with_the_same_key_notify_once,
+    invalid_requests_are_refused,
+    template_for_services_requires_its_fields,
+    broadcast_notifies_all_once_although_workers_die,
+    broadcast_continues_where_another_worker_lost_it,
 );
 
 pub(crate) fn texts(title: &str) -> Content {
@@ -32,40 +32,44 @@ fn to(users: &[UserId], title: &str) -> Request {
     request(Recipients::Users(users.to_vec()), texts(title))
 }
 
-async fn one_or_some_are_told(place: &SqlPlace) {
-    let house = House::open(place, Setup::default()).await;
-    let (ann, ben, nobody) = (house.user("ann").await, house.user("ben").await, UserId::generate());
-    let mut stream = follow(&house.live, *ann.as_uuid()).await;
-    let (sent, is_replayed) = house.notifications.send("shop", "1", &to(&[ann], "Hello")).await.unwrap();
-    assert_eq!((sent.told, sent.unknown.len(), is_replayed), (Some(1), 0, false));
-    assert!(matches!(stream.next().await, Received::Message(_)));
-    let (sent, _) = house.notifications.send("shop", "2", &to(&[ann, nobody, ben], "All")).await.unwrap();
-    assert_eq!((sent.told, sent.unknown), (Some(2), vec![*nobody.as_uuid()]));
-    assert_eq!(house.titles(*ann.as_uuid()).await, ["Hello", "All"]);
-    assert_eq!(house.titles(*ben.as_uuid()).await, ["All"]);
-    assert_eq!(house.states(LIVE).await, [State::Done; 3]);
-    assert_eq!(house.measured("playhouse_notification_made_total"), 3);
-    let error = house.notifications.send("shop", "3", &to(&[nobody], "Hello")).await.unwrap_err();
-    assert!(matches!(error, Error::UnknownUser(user) if user == nobody), "{error:?}");
-    // It was no answer: whoever registers meanwhile can be told under the key.
-    assert_eq!(house.notifications.send("shop", "3", &to(&[ben], "Hello")).await.unwrap().0.told, Some(1));
-    // Of several who are all unknown, that is the answer.
-    let several = to(&[nobody, UserId::generate()], "Hello");
-    let (sent, _) = house.notifications.send("shop", "4", &several).await.unwrap();
-    assert_eq!((sent.told, sent.unknown.len()), (Some(0), 2));
-    assert_eq!(house.count("notification_head").await, 2);
-    // A user who is named twice is told once.
-    let (sent, _) = house.notifications.send("shop", "5", &to(&[ann, ann], "Twice")).await.unwrap();
-    assert_eq!(sent.told, Some(1));
+async fn request_notifies_its_users(database: &TestDatabase) {
+    let process = Process::open(database, Setup::default()).await;
+    let (ann, ben, unknown) = (process.user("ann").await, process.user("ben").await, UserId::generate());
+    let mut stream = follow(&process.live, *ann.as_uuid()).await;
+    let (receipt, is_replayed) = process.notifications.send("shop", "1", &to(&[ann], "Hello")).await.unwrap();
+    assert_eq!((receipt.notified, receipt.unknown.len(), is_replayed), (Some(1), 0, false));
+    assert!(matches!(stream.next().await, SubscriptionEvent::Message(_)));
+    let (receipt, _) =
+        process.notifications.send("shop", "2", &to(&[ann, unknown, ben], "All")).await.unwrap();
+    assert_eq!((receipt.notified, receipt.unknown), (Some(2), vec![*unknown.as_uuid()]));
+    assert_eq!(process.titles(*ann.as_uuid()).await, ["Hello", "All"]);
+    assert_eq!(process.titles(*ben.as_uuid()).await, ["All"]);
+    assert_eq!(process.states(LIVE).await, [State::Done; 3]);
+    assert_eq!(process.measured("playhouse_notification_made_total"), 3);
+    let error = process.notifications.send("shop", "3", &to(&[unknown], "Hello")).await.unwrap_err();
+    assert!(matches!(error, Error::UnknownUser(user) if user == unknown), "{error:?}");
+    // A failed request is not recorded, so the key can be used again.
+    assert_eq!(
+        process.notifications.send("shop", "3", &to(&[ben], "Hello")).await.unwrap().0.notified,
+        Some(1)
+    );
+    // A request to several users succeeds even if all of them are unknown.
+    let several = to(&[unknown, UserId::generate()], "Hello");
+    let (receipt, _) = process.notifications.send("shop", "4", &several).await.unwrap();
+    assert_eq!((receipt.notified, receipt.unknown.len()), (Some(0), 2));
+    assert_eq!(process.count("notification_head").await, 2);
+    // A user who is listed twice is notified once.
+    let (receipt, _) = process.notifications.send("shop", "5", &to(&[ann, ann], "Twice")).await.unwrap();
+    assert_eq!(receipt.notified, Some(1));
 }
 
-async fn a_key_is_used_once(place: &SqlPlace) {
-    let house = House::open(place, Setup::default()).await;
-    let (ann, ben) = (house.user("ann").await, house.user("ben").await);
-    let (first, _) = house.notifications.send("shop", "k", &to(&[ann], "Hello")).await.unwrap();
-    let (again, is_replayed) = house.notifications.send("shop", "k", &to(&[ann], "Hello")).await.unwrap();
+async fn key_belongs_to_one_request(database: &TestDatabase) {
+    let process = Process::open(database, Setup::default()).await;
+    let (ann, ben) = (process.user("ann").await, process.user("ben").await);
+    let (first, _) = process.notifications.send("shop", "k", &to(&[ann], "Hello")).await.unwrap();
+    let (again, is_replayed) = process.notifications.send("shop", "k", &to(&[ann], "Hello")).await.unwrap();
     assert_eq!((again, is_replayed), (first, true));
-    assert_eq!(house.titles(*ann.as_uuid()).await.len(), 1);
+    assert_eq!(process.titles(*ann.as_uuid()).await.len(), 1);
     let hello = to(&[ann], "Hello");
     for other in [
         to(&[ann], "Bye"),
@@ -74,24 +78,24 @@ async fn a_key_is_used_once(place: &SqlPlace) {
         Request { data: json!({ "a": 1 }), ..hello.clone() },
         Request { expires_at: Some(Timestamp::from_millis(4_000_000_000_000)), ..hello.clone() },
     ] {
-        let error = house.notifications.send("shop", "k", &other).await.unwrap_err();
+        let error = process.notifications.send("shop", "k", &other).await.unwrap_err();
         assert_eq!(error.code(), Code::Unprocessable, "{error:?}");
     }
-    // Somebody else's key is another one.
-    assert!(!house.notifications.send("game", "k", &hello).await.unwrap().1);
-    // The answer stays what it was, whatever has become of the user.
-    house.accounts.erase(ann, "test").await.unwrap();
-    assert!(house.notifications.send("shop", "k", &hello).await.unwrap().1);
-    let error = house.notifications.send("shop", "", &hello).await.unwrap_err();
+    // Keys of different callers are different.
+    assert!(!process.notifications.send("game", "k", &hello).await.unwrap().1);
+    // The recorded response stays the same after the user is erased.
+    process.accounts.erase(ann, "test").await.unwrap();
+    assert!(process.notifications.send("shop", "k", &hello).await.unwrap().1);
+    let error = process.notifications.send("shop", "", &hello).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
 }
 
-async fn the_same_key_at_the_same_time_tells_once(place: &SqlPlace) {
-    let house = House::open(place, Setup::default()).await;
-    let ann = house.user("ann").await;
-    // More than there are connections to the store.
+async fn concurrent_requests_with_the_same_key_notify_once(database: &TestDatabase) {
+    let process = Process::open(database, Setup::default()).await;
+    let ann = process.user("ann").await;
+    // More than there are connections to the database.
     let sends = (0..32).map(|number| {
-        let (notifications, key) = (house.notifications.clone(), format!("{}", number % 2));
+        let (notifications, key) = (process.notifications.clone(), format!("{}", number % 2));
         tokio::spawn(async move { notifications.send("shop", &key, &to(&[ann], "Hello")).await.unwrap() })
     });
     let sends: Vec<_> = sends.collect();
@@ -100,64 +104,64 @@ async fn the_same_key_at_the_same_time_tells_once(place: &SqlPlace) {
         new += usize::from(!send.await.unwrap().1);
     }
     assert_eq!(new, 2);
-    assert_eq!(house.titles(*ann.as_uuid()).await.len(), 2);
+    assert_eq!(process.titles(*ann.as_uuid()).await.len(), 2);
 }
 
-async fn what_is_not_sound_is_refused(place: &SqlPlace) {
-    let house = House::open(place, Setup::default()).await;
-    let ann = house.user("ann").await;
+async fn invalid_requests_are_refused(database: &TestDatabase) {
+    let process = Process::open(database, Setup::default()).await;
+    let ann = process.user("ann").await;
     let content = |language: &str, title: &str, body: &str, channel: &str| {
         let text = Text { title: title.to_owned(), body: body.to_owned() };
         Content::Texts([(language.to_owned(), text)].into(), vec![channel.parse().unwrap()])
     };
     let users = || Recipients::Users(vec![ann]);
     let long = |length: usize| "ä".repeat(length);
-    let sound = request(users(), content("pt-br", &long(200), &long(4_000), "live"));
-    house.notifications.send("shop", "sound", &sound).await.unwrap();
-    let data = |data: Value| Request { data, ..sound.clone() };
+    let valid = request(users(), content("pt-br", &long(200), &long(4_000), "live"));
+    process.notifications.send("shop", "valid", &valid).await.unwrap();
+    let data = |data: Value| Request { data, ..valid.clone() };
     let large = |length: usize| json!({ "a": "x".repeat(length - 8) });
-    house.notifications.send("shop", "large", &data(large(16 << 10))).await.unwrap();
+    process.notifications.send("shop", "large", &data(large(16 << 10))).await.unwrap();
     let refused = [
         ("at least one user", to(&[], "Hello")),
         ("at most 1000", to(&vec![ann; 1_001], "Hello")),
         ("1 to 200", request(users(), content("en", &long(201), "", "live"))),
         ("1 to 200", request(users(), content("en", "", "", "live"))),
         ("4000 characters", request(users(), content("en", "a", &long(4_001), "live"))),
-        ("no language", request(users(), content("EN", "a", "", "live"))),
-        ("say something", request(users(), Content::Texts([].into(), Vec::new()))),
+        ("is not a language", request(users(), content("EN", "a", "", "live"))),
+        ("there are no texts", request(users(), Content::Texts([].into(), Vec::new()))),
         ("no channel webhook:shop", request(users(), content("en", "a", "", "webhook:shop"))),
         ("16384 bytes", data(large((16 << 10) + 1))),
         ("an object", data(json!([]))),
-        ("in the past", Request { expires_at: Some(Timestamp::from_millis(1)), ..sound.clone() }),
+        ("in the past", Request { expires_at: Some(Timestamp::from_millis(1)), ..valid.clone() }),
         (
-            "no template \"x\" for services; there is none",
+            "no template \"x\" for services; the templates are: none",
             request(users(), Content::Template("x".to_owned())),
         ),
-        // It is for an event.
+        // This template is for an event.
         ("no template \"sold\"", request(users(), Content::Template("sold".to_owned()))),
     ];
     for (expected, request) in refused {
-        let error = house.notifications.send("shop", "k", &request).await.unwrap_err();
+        let error = process.notifications.send("shop", "k", &request).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument, "{expected}");
         assert!(error.to_string().contains(expected), "{expected}: {error}");
     }
-    assert_eq!(house.all(*ann.as_uuid()).await.len(), 2);
-    // Named twice, a channel is one.
-    let Content::Texts(texts, _) = texts("Hello") else { panic!("they are texts") };
+    assert_eq!(process.all(*ann.as_uuid()).await.len(), 2);
+    // A channel that is listed twice counts once.
+    let Content::Texts(texts, _) = texts("Hello") else { panic!("not texts") };
     let twice = Content::Texts(texts, vec![Channel::Live, Channel::Log, Channel::Live]);
-    house.notifications.send("shop", "twice", &request(users(), twice)).await.unwrap();
-    assert_eq!(house.count(LIVE).await, 3);
+    process.notifications.send("shop", "twice", &request(users(), twice)).await.unwrap();
+    assert_eq!(process.count(LIVE).await, 3);
 }
 
-async fn a_template_for_services_needs_its_fields(place: &SqlPlace) {
+async fn template_for_services_requires_its_fields(database: &TestDatabase) {
     let setup = Setup::with(|config| {
         let mut news = template(None, &["what", "by", "color"], "{what} by {by|somebody}");
         news.channels = Vec::new();
         news.expires_after = Some(Duration::from_secs(60));
         config.templates.insert("news".to_owned(), news);
     });
-    let house = House::open(place, setup).await;
-    let ann = house.user("ann").await;
+    let process = Process::open(database, setup).await;
+    let ann = process.user("ann").await;
     let news = |data: Value| Request {
         data,
         ..request(Recipients::Users(vec![ann]), Content::Template("news".to_owned()))
@@ -168,33 +172,32 @@ async fn a_template_for_services_needs_its_fields(place: &SqlPlace) {
         ("data.color", json!({ "what": "x", "by": "x" })),
         ("\"what\"", json!({ "what": {}, "by": "x", "color": "x" })),
     ] {
-        let error = house.notifications.send("shop", "k", &news(data)).await.unwrap_err();
+        let error = process.notifications.send("shop", "k", &news(data)).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(error.to_string().contains(missing), "{error}");
     }
     let full = json!({ "what": "Peace", "by": "all", "color": "red" });
-    house.notifications.send("shop", "1", &news(full)).await.unwrap();
-    // What has a fallback may be absent.
-    house.notifications.send("shop", "2", &news(json!({ "what": "War", "color": "red" }))).await.unwrap();
-    assert_eq!(house.titles(*ann.as_uuid()).await, ["Peace by all", "War by somebody"]);
-    let one = house.all(*ann.as_uuid()).await.remove(0);
+    process.notifications.send("shop", "1", &news(full)).await.unwrap();
+    // A field with a fallback may be absent.
+    process.notifications.send("shop", "2", &news(json!({ "what": "War", "color": "red" }))).await.unwrap();
+    assert_eq!(process.titles(*ann.as_uuid()).await, ["Peace by all", "War by somebody"]);
+    let one = process.all(*ann.as_uuid()).await.remove(0);
     let left = one.expires_at.unwrap() - one.created_at;
     assert!((50_000..=60_000).contains(&left), "{left}");
     assert_eq!(one.template, "news");
-    assert_eq!(house.count(LIVE).await, 0);
+    assert_eq!(process.count(LIVE).await, 0);
 }
 
-/// Makes so many users in a moment, and no others.
-pub(crate) async fn people(house: &House, count: usize) -> Vec<Uuid> {
+/// Replaces all users by this many new ones.
+pub(crate) async fn replace_users(process: &Process, count: usize) -> Vec<Uuid> {
     let users: Vec<Uuid> = (0..count).map(|_| *UserId::generate().as_uuid()).collect();
-    // No other user gets it.
-    house.sql("DELETE FROM users").await;
-    house.add_users(users.iter().copied()).await;
+    process.sql("DELETE FROM users").await;
+    process.add_users(users.iter().copied()).await;
     users
 }
 
-pub(crate) fn broadcast(house: &House) -> Running {
-    let (notifications, id, drain) = (house.notifications.clone(), house.id, runtime::Drain::new());
+pub(crate) fn broadcast(process: &Process) -> Running {
+    let (notifications, id, drain) = (process.notifications.clone(), process.id, runtime::Drain::new());
     let until = drain.clone();
     let task = tokio::spawn(async move {
         notifications.broadcasts().run(id, notifications.clone(), until).await.unwrap();
@@ -202,67 +205,67 @@ pub(crate) fn broadcast(house: &House) -> Running {
     Running { drain, task }
 }
 
-pub(crate) async fn all_have(house: &House, users: &[Uuid], title: &str) {
-    let mut connection = house.db.connection().await.unwrap();
-    let told: Vec<(Vec<u8>, i64, String)> = db::on!(connection, raw => {
+/// Checks that the inboxes of these users, and no others, contain exactly one notification with this title.
+pub(crate) async fn assert_all_have(process: &Process, users: &[Uuid], title: &str) {
+    let mut connection = process.db.connection().await.unwrap();
+    let rows: Vec<(Vec<u8>, i64, String)> = db::on!(connection, raw => {
         sqlx::query_as("SELECT user_id, position, texts FROM notification").fetch_all(raw).await.unwrap()
     });
-    assert!(told.iter().all(|(_, position, texts)| *position == 1 && texts.contains(title)));
-    let distinct: HashSet<Uuid> = told.iter().map(|(user, ..)| Uuid::from_slice(user).unwrap()).collect();
-    assert_eq!((told.len(), distinct.len()), (users.len(), users.len()));
+    assert!(rows.iter().all(|(_, position, texts)| *position == 1 && texts.contains(title)));
+    let distinct: HashSet<Uuid> = rows.iter().map(|(user, ..)| Uuid::from_slice(user).unwrap()).collect();
+    assert_eq!((rows.len(), distinct.len()), (users.len(), users.len()));
     assert!(users.iter().all(|user| distinct.contains(user)));
 }
 
-async fn all_are_told_once_whoever_stops_in_the_middle(place: &SqlPlace) {
-    let house =
-        House::open(place, Setup::with(|config| config.delivery.lease = Duration::from_secs(1))).await;
-    let users = people(&house, 2_300).await;
-    let erased = house.user("ann").await;
-    house.accounts.erase(erased, "test").await.unwrap();
+async fn broadcast_notifies_all_once_although_workers_die(database: &TestDatabase) {
+    let process =
+        Process::open(database, Setup::with(|config| config.delivery.lease = Duration::from_secs(1))).await;
+    let users = replace_users(&process, 2_300).await;
+    let erased = process.user("ann").await;
+    process.accounts.erase(erased, "test").await.unwrap();
     let all = request(Recipients::All, texts("To all"));
-    let (sent, _) = house.notifications.send("shop", "k", &all).await.unwrap();
-    assert_eq!(sent.told, None);
-    let progress = async || house.notifications.broadcasts().progress(sent.id).await.unwrap().unwrap();
-    assert_eq!((progress().await.state, progress().await.told), (State::Pending, 0));
-    // Workers that die in the middle, wherever they are.
+    let (receipt, _) = process.notifications.send("shop", "k", &all).await.unwrap();
+    assert_eq!(receipt.notified, None);
+    let progress = async || process.notifications.broadcasts().progress(receipt.id).await.unwrap().unwrap();
+    assert_eq!((progress().await.state, progress().await.notified), (State::Pending, 0));
+    // Workers die in the middle of a step.
     for _ in 0..2 {
-        let before = progress().await.told;
-        let dying = broadcast(&house);
-        testkit::eventually("it goes on", PATIENCE, async || progress().await.told > before).await;
+        let before = progress().await.notified;
+        let dying = broadcast(&process);
+        testkit::eventually("it makes progress", PATIENCE, async || progress().await.notified > before).await;
         dying.task.abort();
         let _ = dying.task.await;
     }
-    let told = progress().await.told;
-    assert!(told >= 500, "{told}");
-    // One that is told to stop gives it back at once.
-    let working = broadcast(&house);
-    testkit::eventually("all are told", PATIENCE, async || progress().await.state == State::Done).await;
+    let notified = progress().await.notified;
+    assert!(notified >= 500, "{notified}");
+    let working = broadcast(&process);
+    testkit::eventually("all are notified", PATIENCE, async || progress().await.state == State::Done).await;
     working.stop().await;
-    assert_eq!(progress().await.told, 2_300);
-    all_have(&house, &users, "To all").await;
-    // Nobody is told again.
-    assert!(house.notifications.send("shop", "k", &all).await.unwrap().1);
-    assert_eq!(house.count(notification::BROADCAST).await, 1);
-    assert_eq!(house.notifications.broadcasts().progress(uuid(7)).await.unwrap(), None);
+    assert_eq!(progress().await.notified, 2_300);
+    assert_all_have(&process, &users, "To all").await;
+    // A retry of the request creates no second broadcast.
+    assert!(process.notifications.send("shop", "k", &all).await.unwrap().1);
+    assert_eq!(process.count(notification::BROADCAST).await, 1);
+    assert_eq!(process.notifications.broadcasts().progress(uuid(7)).await.unwrap(), None);
 }
 
-async fn a_broadcast_goes_on_where_another_worker_was(place: &SqlPlace) {
+async fn broadcast_continues_where_another_worker_lost_it(database: &TestDatabase) {
     let setup = Setup::with(|config| config.delivery.lease = Duration::from_secs(60));
-    let house = House::open(place, setup).await;
-    let users = people(&house, 2_300).await;
+    let process = Process::open(database, setup).await;
+    let users = replace_users(&process, 2_300).await;
     let all = request(Recipients::All, texts("To all"));
-    let (sent, _) = house.notifications.send("shop", "k", &all).await.unwrap();
-    let queue = house.queue(notification::BROADCAST);
-    // One that is slow loses it to another one, and finds out before it tells anybody twice.
-    let slow = broadcast(&house);
-    let told = async || house.notifications.broadcasts().progress(sent.id).await.unwrap().unwrap();
-    testkit::eventually("it goes on", PATIENCE, async || told().await.told >= 500).await;
-    house.sql(&format!("UPDATE {} SET due_at = 0 WHERE state = 0", notification::BROADCAST)).await;
-    let fast = house.another(place, house.setup.clone()).await;
+    let (receipt, _) = process.notifications.send("shop", "k", &all).await.unwrap();
+    let queue = process.queue(notification::BROADCAST);
+    // The slow worker loses its lease, and notices it before it notifies any user twice.
+    let slow = broadcast(&process);
+    let progress = async || process.notifications.broadcasts().progress(receipt.id).await.unwrap().unwrap();
+    testkit::eventually("it makes progress", PATIENCE, async || progress().await.notified >= 500).await;
+    process.sql(&format!("UPDATE {} SET due_at = 0 WHERE state = 0", notification::BROADCAST)).await;
+    let fast = process.another(database, process.setup.clone()).await;
     let fast = broadcast(&fast);
-    testkit::eventually("all are told", PATIENCE, async || told().await.state == State::Done).await;
+    testkit::eventually("all are notified", PATIENCE, async || progress().await.state == State::Done).await;
     slow.stop().await;
     fast.stop().await;
-    all_have(&house, &users, "To all").await;
+    assert_all_have(&process, &users, "To all").await;
     assert_eq!(queue.list(work_queue::Filter::Done, 10).await.unwrap().len(), 1);
 }

@@ -1,29 +1,29 @@
 //! Live messages to the streams of players.
 
 use futures::StreamExt;
-use notification::{Mark, Marked, Watch};
+use notification::{Mark, MarkTarget, StreamWatcher};
 use testkit::Redis;
 
 use super::*;
 use crate::deliveries::run_live;
 
-async fn next(stream: &mut Subscription<PlayerMessage>) -> Received<PlayerMessage> {
+async fn next(stream: &mut Subscription<PlayerMessage>) -> SubscriptionEvent<PlayerMessage> {
     tokio::time::timeout(PATIENCE, stream.next()).await.expect("something is received")
 }
 
 fn notification(user: Uuid) -> Notification {
-    let made = serde_json::json!({
+    let notification = serde_json::json!({
         "notification_id": uuid(7), "user_id": user, "position": 1, "template": "", "texts": {}, "data": {}, "created_at": 0,
         "expires_at": null, "seen_at": null, "read_at": null, "archived_at": null,
     });
-    serde_json::from_value(made).unwrap()
+    serde_json::from_value(notification).unwrap()
 }
 
-/// Processes of two versions understand each other while one replaces the other.
+/// Processes of two versions run side by side during an upgrade.
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_and_payloads_stay_as_released() {
     let server = testkit::need!(Redis::shared().await);
-    let (keys, ann) = (server.keyspace(), uuid(1));
+    let (keys, ann) = (server.namespace(), uuid(1));
     let redis = redis_store::Redis::open(keys.url(), PATIENCE).await.unwrap();
     let live = Live::new(&RedisStore::Redis(redis.clone()), keys.prefix());
     let running = run_live(&live);
@@ -40,7 +40,7 @@ async fn channels_and_payloads_stay_as_released() {
     let mut connection = keys.connect().await;
     for (payload, message) in released.iter().zip(messages) {
         redis::cmd("PUBLISH").arg(&channel).arg(payload).exec_async(&mut connection).await.unwrap();
-        assert_eq!(next(&mut stream).await, Received::Message(message));
+        assert_eq!(next(&mut stream).await, SubscriptionEvent::Message(message));
     }
 
     let other = redis.subscribe(&[channel], PATIENCE).await.unwrap();
@@ -54,55 +54,54 @@ async fn channels_and_payloads_stay_as_released() {
     running.stop().await;
 }
 
-testkit::on_all_stores!(
-    a_stream_that_missed_something_is_told_to_look,
-    streams_learn_of_marks_whose_live_message_was_never_published
-);
+testkit::on_all_stores!(stream_behind_its_inbox_receives_a_gap, stream_behind_the_marks_receives_a_gap);
 
-async fn a_stream_that_missed_something_is_told_to_look(place: &SqlPlace) {
+async fn stream_behind_its_inbox_receives_a_gap(database: &TestDatabase) {
     // Live messages of one process do not reach the other: each has its own store in process.
-    let house = House::open(place, Setup::default()).await;
-    let other = house.another(place, Setup::default()).await;
+    let process = Process::open(database, Setup::default()).await;
+    let other = process.another(database, Setup::default()).await;
     let registry = &mut Registry::default();
-    let watch = Watch::new(house.live.clone(), house.inbox.clone(), PATIENCE, Metrics::new(registry));
+    let watcher =
+        StreamWatcher::new(process.live.clone(), process.inbox.clone(), PATIENCE, Metrics::new(registry));
     let [ann, ben] = [uuid(1), uuid(2)];
-    let (mut missing, fine) = (follow(&house.live, ann).await, follow(&house.live, ben).await);
-    assert_eq!(watch.tick().await.unwrap(), 0);
+    let (mut behind, current) = (follow(&process.live, ann).await, follow(&process.live, ben).await);
+    assert_eq!(watcher.tick().await.unwrap(), 0);
     events::sell(&other, ann, &["1", "2"]).await;
     events::sell(&other, ben, &["1"]).await;
-    fine.set_position(1);
-    assert_eq!(watch.tick().await.unwrap(), 1);
-    assert_eq!(next(&mut missing).await, Received::Gap);
-    missing.set_position(1);
-    assert_eq!(watch.tick().await.unwrap(), 1, "it is still behind");
-    missing.set_position(2);
-    assert_eq!(watch.tick().await.unwrap(), 0);
+    current.set_position(1);
+    assert_eq!(watcher.tick().await.unwrap(), 1);
+    assert_eq!(next(&mut behind).await, SubscriptionEvent::Gap);
+    behind.set_position(1);
+    assert_eq!(watcher.tick().await.unwrap(), 1, "the stream is still behind");
+    behind.set_position(2);
+    assert_eq!(watcher.tick().await.unwrap(), 0);
     // The lowest position of a player's streams counts.
-    let second = follow(&house.live, ann).await;
-    assert_eq!(watch.tick().await.unwrap(), 1);
+    let second = follow(&process.live, ann).await;
+    assert_eq!(watcher.tick().await.unwrap(), 1);
     drop(second);
-    assert_eq!(watch.tick().await.unwrap(), 0);
+    assert_eq!(watcher.tick().await.unwrap(), 0);
 }
 
-async fn streams_learn_of_marks_whose_live_message_was_never_published(place: &SqlPlace) {
-    let house = House::open(place, Setup::default()).await;
-    let other = house.another(place, Setup::default()).await;
+async fn stream_behind_the_marks_receives_a_gap(database: &TestDatabase) {
+    let process = Process::open(database, Setup::default()).await;
+    let other = process.another(database, Setup::default()).await;
     let registry = &mut Registry::default();
-    let watch = Watch::new(house.live.clone(), house.inbox.clone(), PATIENCE, Metrics::new(registry));
+    let watcher =
+        StreamWatcher::new(process.live.clone(), process.inbox.clone(), PATIENCE, Metrics::new(registry));
     let ann = uuid(1);
     events::sell(&other, ann, &["1", "2"]).await;
-    let mut stream = follow(&house.live, ann).await;
-    stream.set_position(house.inbox.head(ann).await.unwrap().version());
-    assert_eq!(watch.tick().await.unwrap(), 0);
+    let mut stream = follow(&process.live, ann).await;
+    stream.set_position(process.inbox.head(ann).await.unwrap().version());
+    assert_eq!(watcher.tick().await.unwrap(), 0);
 
-    other.inbox.mark(ann, &Marked::UpTo(1), Mark::Read).await.unwrap();
-    assert_eq!(watch.tick().await.unwrap(), 1);
-    assert_eq!(next(&mut stream).await, Received::Gap);
-    let (counts, marks) = house.inbox.counts_and_marks(ann).await.unwrap();
+    other.inbox.mark(ann, &MarkTarget::UpTo(1), Mark::Read).await.unwrap();
+    assert_eq!(watcher.tick().await.unwrap(), 1);
+    assert_eq!(next(&mut stream).await, SubscriptionEvent::Gap);
+    let (counts, marks) = process.inbox.counts_and_marks(ann).await.unwrap();
     assert_eq!((counts.unread, marks), (1, 1));
     stream.set_position(2 + marks);
-    assert_eq!(watch.tick().await.unwrap(), 0);
-    // Nothing changes, so nothing is read again.
-    other.inbox.mark(ann, &Marked::UpTo(1), Mark::Read).await.unwrap();
-    assert_eq!(watch.tick().await.unwrap(), 0);
+    assert_eq!(watcher.tick().await.unwrap(), 0);
+    // A mark that changes nothing signals no gap.
+    other.inbox.mark(ann, &MarkTarget::UpTo(1), Mark::Read).await.unwrap();
+    assert_eq!(watcher.tick().await.unwrap(), 0);
 }

@@ -1,6 +1,6 @@
-//! Who has signed in at the builtin issuer, and what was given for it: sessions, codes and refresh tokens.
+//! The sessions, codes and refresh tokens of the builtin issuer.
 //!
-//! Codes and tokens are kept as hashes.
+//! Codes and tokens are stored as hashes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use url::Url;
 use crate::secret::{Pkce, random_token, sha256};
 
 const CODE_TTL: Duration = Duration::from_secs(60);
-/// How long a refresh token is good, and so a session in which nothing happens.
+/// The lifetime of a refresh token, and so of an idle session.
 const REFRESH_TTL: Duration = Duration::from_secs(12 * 3600);
-/// So many sign-ins a developer does not have. Beyond it the oldest go.
+/// The most sessions, far beyond what development needs. A further sign-in ends the oldest one.
 const MAX_SESSIONS: usize = 10_000;
 
 #[derive(Default)]
@@ -23,10 +23,11 @@ pub(super) struct Grants {
     refresh_tokens: HashMap<[u8; 32], RefreshToken>,
 }
 
-/// Somebody who has signed in.
+/// A signed-in user.
 #[derive(Clone)]
 pub(super) struct Session {
     pub(super) sid: String,
+    pub(super) client_id: String,
     pub(super) user: String,
     pub(super) roles: Vec<String>,
     pub(super) scope: String,
@@ -34,8 +35,9 @@ pub(super) struct Session {
     expires_at: Timestamp,
 }
 
-/// What a client asked for, as far as it matters when it comes with the code.
-pub(super) struct Asked {
+/// The parts of an authorization request that are checked when its code is redeemed.
+pub(super) struct PendingCode {
+    pub(super) client_id: String,
     pub(super) redirect_uri: Url,
     pub(super) challenge: String,
     pub(super) nonce: Option<String>,
@@ -43,7 +45,7 @@ pub(super) struct Asked {
 
 struct Code {
     sid: String,
-    asked: Asked,
+    pending: PendingCode,
     is_spent: bool,
     expires_at: Timestamp,
 }
@@ -54,30 +56,31 @@ struct RefreshToken {
     expires_at: Timestamp,
 }
 
-/// What is given: the session, and the refresh token for the next time.
-pub(super) struct Granted {
+/// A successful grant: the session and its next refresh token.
+pub(super) struct Grant {
     pub(super) session: Session,
     pub(super) refresh_token: String,
-    /// Of a sign-in that was just completed.
+    /// The nonce of the sign-in; none after a refresh.
     pub(super) nonce: Option<String>,
 }
 
 impl Grants {
-    /// Somebody has signed in. Returns the code for it.
+    /// Starts a session for a user and returns the code for it.
     pub(super) fn sign_in(
         &mut self,
         user: &str,
         roles: Vec<String>,
         scope: &str,
-        asked: Asked,
+        pending: PendingCode,
         now: Timestamp,
     ) -> String {
-        self.forget_what_is_over(now);
+        self.remove_expired(now);
         let (sid, code) = (random_token(), random_token());
-        // It lives no longer than the code, until that is redeemed.
+        // Until the code is redeemed, the session expires together with it.
         let expires_at = now.after(CODE_TTL);
         let session = Session {
             sid: sid.clone(),
+            client_id: pending.client_id.clone(),
             user: user.to_owned(),
             roles,
             scope: scope.to_owned(),
@@ -85,46 +88,49 @@ impl Grants {
             expires_at,
         };
         self.sessions.insert(sid.clone(), session);
-        self.codes.insert(sha256(code.as_bytes()), Code { sid, asked, is_spent: false, expires_at });
+        self.codes.insert(sha256(code.as_bytes()), Code { sid, pending, is_spent: false, expires_at });
         code
     }
 
-    /// What a code is good for, once. Whoever comes with a code that is spent, or cannot prove that it is theirs, ends the
-    /// session that it began.
+    /// Redeems a code once. A second attempt, or one by another client or without the right verifier, ends the session.
     pub(super) fn redeem(
         &mut self,
+        client_id: &str,
         code: &str,
         verifier: &str,
         redirect_uri: &str,
         now: Timestamp,
-    ) -> Option<Granted> {
+    ) -> Option<Grant> {
         let code = self.codes.get_mut(&sha256(code.as_bytes())).filter(|code| now < code.expires_at)?;
-        let is_theirs = Pkce::of(verifier.to_owned()).challenge == code.asked.challenge
-            && code.asked.redirect_uri.as_str() == redirect_uri;
-        let is_good = is_theirs && !code.is_spent;
+        // Compared as URLs: `http://127.0.0.1:5000` and `http://127.0.0.1:5000/` are the same address.
+        let is_owner = Pkce::from_verifier(verifier.to_owned()).challenge == code.pending.challenge
+            && Url::parse(redirect_uri).is_ok_and(|uri| uri == code.pending.redirect_uri)
+            && code.pending.client_id == client_id;
+        let is_valid = is_owner && !code.is_spent;
         code.is_spent = true;
-        let (sid, nonce) = (code.sid.clone(), code.asked.nonce.clone());
-        if is_good {
+        let (sid, nonce) = (code.sid.clone(), code.pending.nonce.clone());
+        if is_valid {
             return self.grant(&sid, nonce, now);
         }
         self.end(&sid);
         None
     }
 
-    /// What a refresh token is good for, once. If it comes again, the session ends.
-    pub(super) fn refresh(&mut self, token: &str, now: Timestamp) -> Option<Granted> {
+    /// Redeems a refresh token once. A second attempt, or one by another client, ends the session.
+    pub(super) fn refresh(&mut self, client_id: &str, token: &str, now: Timestamp) -> Option<Grant> {
         let token = self.refresh_tokens.get_mut(&sha256(token.as_bytes()));
         let token = token.filter(|token| now < token.expires_at)?;
-        let is_good = !std::mem::replace(&mut token.is_spent, true);
+        let is_unspent = !std::mem::replace(&mut token.is_spent, true);
         let sid = token.sid.clone();
-        if is_good {
+        let is_owner = self.sessions.get(&sid).is_some_and(|session| session.client_id == client_id);
+        if is_unspent && is_owner {
             return self.grant(&sid, None, now);
         }
         self.end(&sid);
         None
     }
 
-    /// Ends the session of a refresh token, spent or not.
+    /// Ends the session of a refresh token, even if the token is spent.
     pub(super) fn revoke(&mut self, token: &str) {
         if let Some(token) = self.refresh_tokens.get(&sha256(token.as_bytes())) {
             let sid = token.sid.clone();
@@ -141,17 +147,17 @@ impl Grants {
         self.sessions.get(sid).is_some_and(|session| now < session.expires_at)
     }
 
-    fn grant(&mut self, sid: &str, nonce: Option<String>, now: Timestamp) -> Option<Granted> {
+    fn grant(&mut self, sid: &str, nonce: Option<String>, now: Timestamp) -> Option<Grant> {
         let session = self.sessions.get_mut(sid).filter(|session| now < session.expires_at)?;
         let (refresh_token, expires_at) = (random_token(), now.after(REFRESH_TTL));
         session.expires_at = expires_at;
         let session = session.clone();
-        let kept = RefreshToken { sid: sid.to_owned(), is_spent: false, expires_at };
-        self.refresh_tokens.insert(sha256(refresh_token.as_bytes()), kept);
-        Some(Granted { session, refresh_token, nonce })
+        let stored = RefreshToken { sid: sid.to_owned(), is_spent: false, expires_at };
+        self.refresh_tokens.insert(sha256(refresh_token.as_bytes()), stored);
+        Some(Grant { session, refresh_token, nonce })
     }
 
-    fn forget_what_is_over(&mut self, now: Timestamp) {
+    fn remove_expired(&mut self, now: Timestamp) {
         self.codes.retain(|_, code| now < code.expires_at);
         self.sessions.retain(|_, session| now < session.expires_at);
         if self.sessions.len() >= MAX_SESSIONS

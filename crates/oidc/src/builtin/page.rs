@@ -1,66 +1,73 @@
-//! The pages of the builtin issuer. They have no script, and load nothing but their style.
+//! The pages of the builtin issuer. They have no scripts and load only their stylesheet.
 
 use axum::body::Body;
-use base::html::escaped;
+use base::html::escape;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
-use url::Url;
+use url::{Host, Url};
 
-use super::{PEOPLE, full_name};
+use super::{SAMPLE_USERS, full_name};
 
-/// Who may sign in where, as the page asks it.
-pub(super) struct Picker<'a> {
-    /// Of the request, sent again with the answer.
+/// The page on which the user picks an account.
+pub(super) struct PickerPage<'a> {
+    /// The query of the authorization request. The form submits it again.
     pub(super) query: &'a str,
     pub(super) client_id: &'a str,
     pub(super) redirect_uri: &'a Url,
-    /// Who was picked the last time.
+    /// The user who signed in last.
     pub(super) last: Option<&'a str>,
-    /// What was wrong with the answer before this one.
-    pub(super) mistake: Option<&'a str>,
+    /// Why the submitted form was refused.
+    pub(super) error: Option<&'a str>,
 }
 
-impl Picker<'_> {
-    pub(super) fn page(&self) -> Response<Body> {
-        let others = PEOPLE.iter().map(|(user, _)| *user).filter(|user| Some(*user) != self.last);
-        let people: String = self.last.into_iter().chain(others).map(person).collect();
-        let mistake =
-            self.mistake.map(|text| format!(r#"<p class="mistake" role="alert">{}</p>"#, escaped(text)));
+impl PickerPage<'_> {
+    pub(super) fn response(&self) -> Response<Body> {
+        let others = SAMPLE_USERS.iter().map(|(user, _)| *user).filter(|user| Some(*user) != self.last);
+        let users: String = self.last.into_iter().chain(others).map(user_button).collect();
+        let error = self.error.map(|text| format!(r#"<p class="error" role="alert">{}</p>"#, escape(text)));
         let body = format!(
-            r#"<h1>Who are you?</h1>
-<p>This is the issuer for development. Pick somebody, and you are signed in to <b>{client}</b> as them, without a password.</p>
-{mistake}
+            r#"<h1>Choose a user</h1>
+<p>This is the development issuer. Choose a user to sign in to <b>{client}</b>. No password is needed.</p>
+{error}
 <form method="post" action="authorize?{query}">
 <div class="role">
-<label for="role">With the role</label>
-<select id="role" name="role"><option value="player">Player</option><option value="operator">Operator</option></select>
+<label for="role">Role</label>
+<select id="role" name="role"><option value="player">Player</option><option value="operator"{is_operator}>Operator</option></select>
 </div>
 <div class="other">
-<label for="user">Somebody else</label>
+<label for="user">Another user name</label>
 <input id="user" name="user" required maxlength="64" pattern="[A-Za-z0-9._\-]+" autocomplete="off" spellcheck="false">
 <button type="submit">Sign in</button>
 </div>
-<div class="people">
-{people}</div>
+<div class="users">
+{users}</div>
 </form>
 "#,
-            client = escaped(self.client_id),
-            mistake = mistake.unwrap_or_default(),
-            query = escaped(self.query),
+            client = escape(self.client_id),
+            // The console is for operators.
+            is_operator = if self.redirect_uri.path().starts_with("/console/") { " selected" } else { "" },
+            error = error.unwrap_or_default(),
+            query = escape(self.query),
         );
-        // Chromium holds the redirect after a form against this as well.
-        let target = self.redirect_uri.origin().ascii_serialization();
+        // Chromium applies `form-action` to the redirect after the form too. A CSP source cannot be an IPv6 address, so allow the
+        // scheme then.
+        let target = match self.redirect_uri.host() {
+            Some(Host::Ipv6(_)) => format!("{}:", self.redirect_uri.scheme()),
+            _ => self.redirect_uri.origin().ascii_serialization(),
+        };
         page(StatusCode::OK, "Sign in", &body, &format!("'self' {target}"))
     }
 }
 
-/// Says what is wrong, where the browser cannot be sent back.
-pub(super) fn mistake(text: &str) -> Response<Body> {
-    let body =
-        format!("<h1>This cannot be done</h1>\n<p class=\"mistake\" role=\"alert\">{}</p>\n", escaped(text));
-    page(StatusCode::BAD_REQUEST, "A mistake", &body, "'none'")
+/// Shows an error when the browser cannot be redirected to the client.
+pub(super) fn error(text: &str) -> Response<Body> {
+    let body = format!(
+        "<h1>The request is not valid</h1>\n<p class=\"error\" role=\"alert\">{}</p>\n",
+        escape(text)
+    );
+    page(StatusCode::BAD_REQUEST, "Invalid request", &body, "'none'")
 }
 
 pub(super) fn signed_out() -> Response<Body> {
@@ -76,12 +83,12 @@ pub(super) async fn style() -> ([(http::HeaderName, &'static str); 3], &'static 
     (headers, include_str!("style.css"))
 }
 
-/// One of those who can be picked. The name need not be given then.
-fn person(user: &str) -> String {
+/// Renders the button for a user. It skips the validation of the text field.
+fn user_button(user: &str) -> String {
     format!(
         "<button type=\"submit\" name=\"pick\" value=\"{user}\" formnovalidate>{name}</button>\n",
-        user = escaped(user),
-        name = escaped(full_name(user)),
+        user = escape(user),
+        name = escape(full_name(user)),
     )
 }
 
@@ -113,6 +120,6 @@ fn page(status: StatusCode, title: &str, body: &str, form_action: &str) -> Respo
         .header(REFERRER_POLICY, "no-referrer")
         .header(X_CONTENT_TYPE_OPTIONS, "nosniff")
         .body(Body::from(html))
-        // Not reached: an origin has no characters that a header cannot have.
+        // Never happens: an origin has only characters that are valid in a header.
         .unwrap_or_default()
 }

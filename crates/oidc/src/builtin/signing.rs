@@ -1,4 +1,4 @@
-//! The keys of the builtin issuer, and the tokens that they sign.
+//! The signing keys of the builtin issuer, and the tokens that they sign.
 
 use std::time::Duration;
 
@@ -15,22 +15,23 @@ use crate::error::Error;
 use crate::keys::Keys;
 use crate::secret::{random_token, sha256};
 
-/// The key that signs, and those that did.
+/// The current signing key and the retired ones.
 pub(super) struct SigningKeys {
     current: SigningKey,
-    /// Each with the time from which it is not published any more.
+    /// Each with the time at which it stops being published.
     retired: Vec<(SigningKey, Timestamp)>,
 }
 
 struct SigningKey {
     id: String,
     encoding: EncodingKey,
-    /// As it is published.
+    /// The public key as published.
     jwk: Value,
 }
 
-/// Of whom a token speaks.
-pub(super) struct Said<'a> {
+/// The user and the client of a token.
+pub(super) struct TokenSubject<'a> {
+    pub(super) client_id: &'a str,
     pub(super) user: &'a str,
     pub(super) roles: &'a [String],
     pub(super) scope: &'a str,
@@ -49,45 +50,45 @@ impl SigningKeys {
         Ok(())
     }
 
-    /// All keys whose tokens may be about (RFC 7517).
+    /// Returns the public keys whose tokens may still be valid, as a key set (RFC 7517).
     pub(super) fn key_set(&self, now: Timestamp) -> Value {
         let retired = self.retired.iter().filter(|(_, until)| now < *until).map(|(key, _)| key);
         let keys: Vec<&Value> = std::iter::once(&self.current).chain(retired).map(|key| &key.jwk).collect();
         json!({ "keys": keys })
     }
 
-    /// The same, to check our own tokens with.
+    /// Returns the same keys parsed, to verify our own tokens.
     pub(super) fn published(&self, now: Timestamp) -> Result<Keys, Error> {
         Keys::parse(self.key_set(now).to_string().as_bytes())
     }
 
-    /// An access token as RFC 9068 has it.
+    /// Signs an access token in the form of RFC 9068.
     pub(super) fn sign_access(
         &self,
         issuer: &Inner,
-        said: &Said<'_>,
+        subject: &TokenSubject<'_>,
         ttl: Duration,
     ) -> Result<String, Error> {
         let config = &issuer.config;
-        let mut claims = common(issuer, said, ttl);
+        let mut claims = common_claims(issuer, subject, ttl);
         claims.insert("aud".to_owned(), json!(config.audiences.first()));
-        claims.insert("azp".to_owned(), json!(config.client_id));
-        claims.insert("client_id".to_owned(), json!(config.client_id));
-        claims.insert("scope".to_owned(), json!(said.scope));
+        claims.insert("azp".to_owned(), json!(subject.client_id));
+        claims.insert("client_id".to_owned(), json!(subject.client_id));
+        claims.insert("scope".to_owned(), json!(subject.scope));
         claims.insert("jti".to_owned(), json!(random_token()));
-        put(&mut claims, &config.roles_claim, json!(said.roles));
+        insert_at_path(&mut claims, &config.roles_claim, json!(subject.roles));
         self.current.sign("at+jwt", &claims)
     }
 
     pub(super) fn sign_id(
         &self,
         issuer: &Inner,
-        said: &Said<'_>,
+        subject: &TokenSubject<'_>,
         auth_time: Timestamp,
         nonce: Option<&str>,
     ) -> Result<String, Error> {
-        let mut claims = common(issuer, said, issuer.access_ttl);
-        claims.insert("aud".to_owned(), json!(issuer.config.client_id));
+        let mut claims = common_claims(issuer, subject, issuer.access_ttl);
+        claims.insert("aud".to_owned(), json!(subject.client_id));
         claims.insert("auth_time".to_owned(), json!(auth_time.as_millis() / 1000));
         if let Some(nonce) = nonce {
             claims.insert("nonce".to_owned(), json!(nonce));
@@ -98,7 +99,7 @@ impl SigningKeys {
 
 impl SigningKey {
     fn generate() -> Result<Self, Error> {
-        const FAILED: Error = Error::Key("none could be made");
+        const FAILED: Error = Error::Key("it could not be generated");
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &SystemRandom::new()).map_err(|_| FAILED)?;
         let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref()).map_err(|_| FAILED)?;
@@ -117,34 +118,35 @@ impl SigningKey {
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some(self.id.clone());
         header.typ = Some(kind.to_owned());
-        jsonwebtoken::encode(&header, claims, &self.encoding).map_err(|_| Error::Key("it does not sign"))
+        jsonwebtoken::encode(&header, claims, &self.encoding)
+            .map_err(|_| Error::Key("it could not sign a token"))
     }
 }
 
-/// What every token says.
-fn common(issuer: &Inner, said: &Said<'_>, ttl: Duration) -> Map<String, Value> {
+/// Returns the claims that all tokens have.
+fn common_claims(issuer: &Inner, subject: &TokenSubject<'_>, ttl: Duration) -> Map<String, Value> {
     let now = issuer.clock.now();
     let mut claims = Map::new();
     claims.insert("iss".to_owned(), json!(issuer.issuer.as_str()));
-    claims.insert("sub".to_owned(), json!(said.user));
+    claims.insert("sub".to_owned(), json!(subject.user));
     claims.insert("iat".to_owned(), json!(now.as_millis() / 1000));
     claims.insert("exp".to_owned(), json!(now.after(ttl).as_millis() / 1000));
-    claims.insert("preferred_username".to_owned(), json!(said.user));
-    put(&mut claims, &issuer.config.name_claim, json!(full_name(said.user)));
-    if let Some(sid) = said.sid {
+    claims.insert("preferred_username".to_owned(), json!(subject.user));
+    insert_at_path(&mut claims, &issuer.config.name_claim, json!(full_name(subject.user)));
+    if let Some(sid) = subject.sid {
         claims.insert("sid".to_owned(), json!(sid));
     }
     claims
 }
 
-/// Puts a value where the configuration will look for it.
-fn put(claims: &mut Map<String, Value>, path: &str, value: Value) {
+/// Inserts a value at a dotted path, where the configuration will look for it.
+fn insert_at_path(claims: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.').filter(|_| !path.contains("://")) {
         None => drop(claims.insert(path.to_owned(), value)),
         Some((first, rest)) => {
-            let below = claims.entry(first).or_insert_with(|| json!({}));
-            if let Some(below) = below.as_object_mut() {
-                put(below, rest, value);
+            let child = claims.entry(first).or_insert_with(|| json!({}));
+            if let Some(child) = child.as_object_mut() {
+                insert_at_path(child, rest, value);
             }
         }
     }

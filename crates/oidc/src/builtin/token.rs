@@ -1,4 +1,4 @@
-//! `/token` and `/revoke`: what clients ask without a browser.
+//! `/token` and `/revoke`: the requests that clients send directly, without a browser.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::State;
@@ -13,12 +13,12 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Builtin;
-use super::grants::Granted;
-use super::signing::Said;
+use super::grants::Grant;
+use super::signing::TokenSubject;
+use super::{Builtin, GAME_CLIENT};
 use crate::error::Error;
 
-/// What a client sends to either.
+/// The form fields of both endpoints.
 #[derive(Deserialize)]
 pub(super) struct Fields {
     grant_type: Option<String>,
@@ -28,107 +28,122 @@ pub(super) struct Fields {
     refresh_token: Option<String>,
     client_id: Option<String>,
     client_secret: Option<String>,
-    /// To be revoked.
+    /// The token to revoke.
     token: Option<String>,
 }
 
-/// An error of RFC 6749, section 5.2.
-struct Fault {
+/// An error response of RFC 6749, section 5.2.
+struct OauthError {
     status: StatusCode,
     error: &'static str,
     description: &'static str,
 }
 
-type Sent = Result<Form<Fields>, FormRejection>;
+type ParsedForm = Result<Form<Fields>, FormRejection>;
 
-/// Gives tokens for a code or a refresh token.
-pub(super) async fn token(State(builtin): State<Builtin>, headers: HeaderMap, sent: Sent) -> Response {
-    match builtin.grant(&headers, sent) {
+/// Exchanges a code or a refresh token for tokens.
+pub(super) async fn token(State(builtin): State<Builtin>, headers: HeaderMap, form: ParsedForm) -> Response {
+    match builtin.grant(&headers, form) {
         Ok(response) => response,
-        Err(fault) => fault.into_response(),
+        Err(error) => error.into_response(),
     }
 }
 
-/// Ends the session of a refresh token. Says the same whether there was one (RFC 7009).
-pub(super) async fn revoke(State(builtin): State<Builtin>, headers: HeaderMap, sent: Sent) -> Response {
-    match builtin.authenticated(&headers, sent) {
-        Ok(Fields { token: Some(token), .. }) => {
+/// Ends the session of a refresh token. Responds in the same way if there is none (RFC 7009).
+pub(super) async fn revoke(State(builtin): State<Builtin>, headers: HeaderMap, form: ParsedForm) -> Response {
+    match builtin.authenticate(&headers, form) {
+        Ok((_, Fields { token: Some(token), .. })) => {
             builtin.grants().revoke(&token);
             StatusCode::OK.into_response()
         }
-        Ok(_) => Fault::request("token is missing").into_response(),
-        Err(fault) => fault.into_response(),
+        Ok(_) => OauthError::request("token is missing").into_response(),
+        Err(error) => error.into_response(),
     }
 }
 
 impl Builtin {
-    fn grant(&self, headers: &HeaderMap, sent: Sent) -> Result<Response, Fault> {
-        let fields = self.authenticated(headers, sent)?;
+    fn grant(&self, headers: &HeaderMap, form: ParsedForm) -> Result<Response, OauthError> {
+        let (client_id, fields) = self.authenticate(headers, form)?;
         let now = self.0.clock.now();
-        let granted = match fields.grant_type.as_deref() {
+        let grant = match fields.grant_type.as_deref() {
             Some("authorization_code") => {
-                let code = fields.code.ok_or(Fault::request("code is missing"))?;
-                let verifier = fields.code_verifier.ok_or(Fault::request("code_verifier is missing"))?;
-                let redirect_uri = fields.redirect_uri.ok_or(Fault::request("redirect_uri is missing"))?;
-                self.grants().redeem(&code, &verifier, &redirect_uri, now)
+                let code = fields.code.ok_or(OauthError::request("code is missing"))?;
+                let verifier = fields.code_verifier.ok_or(OauthError::request("code_verifier is missing"))?;
+                let redirect_uri =
+                    fields.redirect_uri.ok_or(OauthError::request("redirect_uri is missing"))?;
+                self.grants().redeem(&client_id, &code, &verifier, &redirect_uri, now)
             }
             Some("refresh_token") => {
-                let token = fields.refresh_token.ok_or(Fault::request("refresh_token is missing"))?;
-                self.grants().refresh(&token, now)
+                let token = fields.refresh_token.ok_or(OauthError::request("refresh_token is missing"))?;
+                self.grants().refresh(&client_id, &token, now)
             }
-            Some(_) => return Err(Fault::new("unsupported_grant_type", "there is no such grant here")),
-            None => return Err(Fault::request("grant_type is missing")),
+            Some(_) => {
+                return Err(OauthError::new(
+                    "unsupported_grant_type",
+                    "grant_type must be authorization_code or refresh_token",
+                ));
+            }
+            None => return Err(OauthError::request("grant_type is missing")),
         };
-        let granted =
-            granted.ok_or(Fault::new("invalid_grant", "it is spent, expired or of another sign-in"))?;
-        self.answer(&granted).map_err(|_| Fault {
+        let grant = grant.ok_or(OauthError::new(
+            "invalid_grant",
+            "the code or refresh token is spent, expired or of another sign-in",
+        ))?;
+        self.respond(&grant).map_err(|_| OauthError {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             error: "server_error",
             description: "the tokens could not be signed",
         })
     }
 
-    fn answer(&self, granted: &Granted) -> Result<Response, Error> {
-        let session = &granted.session;
-        let said = Said {
+    fn respond(&self, grant: &Grant) -> Result<Response, Error> {
+        let session = &grant.session;
+        let subject = TokenSubject {
+            client_id: &session.client_id,
             user: &session.user,
             roles: &session.roles,
             scope: &session.scope,
             sid: Some(&session.sid),
         };
         let keys = self.keys();
-        let answer = json!({
-            "access_token": keys.sign_access(&self.0, &said, self.0.access_ttl)?,
+        let body = json!({
+            "access_token": keys.sign_access(&self.0, &subject, self.0.access_ttl)?,
             "token_type": "Bearer",
             "expires_in": self.0.access_ttl.as_secs(),
-            "refresh_token": granted.refresh_token,
-            "id_token": keys.sign_id(&self.0, &said, session.auth_time, granted.nonce.as_deref())?,
+            "refresh_token": grant.refresh_token,
+            "id_token": keys.sign_id(&self.0, &subject, session.auth_time, grant.nonce.as_deref())?,
             "scope": session.scope,
         });
-        Ok(unstored(Json(answer)))
+        Ok(no_store(Json(body)))
     }
 
-    /// The fields, if they are from our client. Where a secret is configured, it has to know that.
-    fn authenticated(&self, headers: &HeaderMap, sent: Sent) -> Result<Fields, Fault> {
-        let Form(fields) = sent.map_err(|_| Fault::request("the form could not be read"))?;
-        let shown = match headers.get(AUTHORIZATION) {
+    /// Returns the client and the fields. The gateway's client must send its secret, if one is configured; the game client has none.
+    fn authenticate(&self, headers: &HeaderMap, form: ParsedForm) -> Result<(String, Fields), OauthError> {
+        let Form(fields) = form.map_err(|_| OauthError::request("the form is not valid"))?;
+        let credentials = match headers.get(AUTHORIZATION) {
             Some(header) => basic(header).map(|(id, secret)| (id, Some(secret))),
             None => fields.client_id.clone().map(|id| (id, fields.client_secret.clone())),
         };
-        let is_known = shown.is_some_and(|(id, secret)| {
-            let secret = secret.unwrap_or_default();
+        let is_valid = |id: &str, secret: &str| {
             let is_secret = |ours: &config::Secret| {
                 verify_slices_are_equal(ours.expose().as_bytes(), secret.as_bytes()).is_ok()
             };
-            id == self.0.config.client_id && self.0.config.client_secret.as_ref().is_none_or(is_secret)
-        });
-        let status = StatusCode::UNAUTHORIZED;
-        let refusal = Fault { status, error: "invalid_client", description: "it is not known here" };
-        if is_known { Ok(fields) } else { Err(refusal) }
+            id == GAME_CLIENT
+                || (id == self.0.config.client_id
+                    && self.0.config.client_secret.as_ref().is_none_or(is_secret))
+        };
+        match credentials {
+            Some((id, secret)) if is_valid(&id, secret.as_deref().unwrap_or_default()) => Ok((id, fields)),
+            _ => Err(OauthError {
+                status: StatusCode::UNAUTHORIZED,
+                error: "invalid_client",
+                description: "the client is unknown or its secret is wrong",
+            }),
+        }
     }
 }
 
-impl Fault {
+impl OauthError {
     const fn new(error: &'static str, description: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, error, description }
     }
@@ -138,10 +153,10 @@ impl Fault {
     }
 }
 
-impl IntoResponse for Fault {
+impl IntoResponse for OauthError {
     fn into_response(self) -> Response {
         let body = Json(json!({ "error": self.error, "error_description": self.description }));
-        let mut response = unstored((self.status, body));
+        let mut response = no_store((self.status, body));
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
         }
@@ -149,14 +164,14 @@ impl IntoResponse for Fault {
     }
 }
 
-/// An answer that nobody keeps.
-fn unstored(answer: impl IntoResponse) -> Response {
-    let mut response = answer.into_response();
+/// Forbids caching of a response.
+fn no_store(response: impl IntoResponse) -> Response {
+    let mut response = response.into_response();
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// Id and secret from the header, each encoded as in a form.
+/// Parses client id and secret from the header. Each is form-encoded.
 fn basic(header: &HeaderValue) -> Option<(String, String)> {
     let (scheme, encoded) = header.to_str().ok()?.split_once(' ')?;
     let encoded = Some(encoded.trim()).filter(|_| scheme.eq_ignore_ascii_case("basic"))?;

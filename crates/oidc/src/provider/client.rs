@@ -1,4 +1,4 @@
-//! What we ask of the issuer as its client.
+//! The requests that a client sends to the issuer: authorization, token, revocation and end of session.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{Authorize, Provider, Tokens};
+use super::{AuthorizationRequest, Provider, Tokens};
 use crate::error::Error;
 use crate::http::Form;
 use crate::metadata::Metadata;
 use crate::secret::Token;
 
-/// For how long an access token is taken to be good if the issuer does not say.
-const UNSAID_LIFETIME: Duration = Duration::from_secs(60);
-const WHAT: &str = "the token answer";
+/// The lifetime of an access token without `expires_in`.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(60);
+const DOCUMENT: &str = "the token response";
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<Value>,
@@ -26,32 +26,32 @@ struct Answer {
 }
 
 impl Provider {
-    /// Where to send the browser to sign in.
-    pub async fn authorize_url(&self, ask: &Authorize<'_>) -> Result<Url, Error> {
-        let known = self.0.source.known().await?;
-        let mut url = Url::clone(&known.metadata.authorization_endpoint);
+    /// Returns the URL that the browser must open to sign in.
+    pub async fn authorize_url(&self, request: &AuthorizationRequest<'_>) -> Result<Url, Error> {
+        let issuer = self.0.issuer.current().await?;
+        let mut url = Url::clone(&issuer.metadata.authorization_endpoint);
         url.query_pairs_mut()
             .append_pair("response_type", "code")
             .append_pair("client_id", &self.0.config.client_id)
-            .append_pair("redirect_uri", ask.redirect_uri.as_str())
+            .append_pair("redirect_uri", request.redirect_uri.as_str())
             .append_pair("scope", &self.0.config.scopes.join(" "))
-            .append_pair("state", ask.state)
-            .append_pair("nonce", ask.nonce)
-            .append_pair("code_challenge", ask.challenge)
+            .append_pair("state", request.state)
+            .append_pair("nonce", request.nonce)
+            .append_pair("code_challenge", request.challenge)
             .append_pair("code_challenge_method", "S256");
         Ok(url)
     }
 
-    /// Whether the browser comes back from this issuer: what `iss` of the answer must be (RFC 9207).
-    pub async fn is_answer_of_issuer(&self, iss: Option<&str>) -> Result<bool, Error> {
-        let metadata = &self.0.source.known().await?.metadata;
+    /// Checks the `iss` of an authorization response: whether it is from this issuer (RFC 9207).
+    pub async fn is_response_of_issuer(&self, iss: Option<&str>) -> Result<bool, Error> {
+        let metadata = &self.0.issuer.current().await?.metadata;
         Ok(match iss {
             Some(iss) => iss == metadata.issuer,
             None => !metadata.authorization_response_iss_parameter_supported,
         })
     }
 
-    /// Tokens for the code that the browser brought. `redirect_uri` is where it came back to.
+    /// Exchanges a code for tokens. `redirect_uri` must be that of the authorization request.
     pub async fn redeem(&self, code: &str, verifier: &str, redirect_uri: &Url) -> Result<Tokens, Error> {
         let fields = vec![
             ("grant_type", "authorization_code"),
@@ -62,28 +62,29 @@ impl Provider {
         self.tokens(fields).await
     }
 
-    /// New tokens. If the answer has no refresh token, this one stays good; if it has, this one must not be used again.
+    /// Refreshes the tokens. If the response has a refresh token, do not use this one again; otherwise it stays valid.
     pub async fn refresh(&self, refresh_token: &str) -> Result<Tokens, Error> {
         self.tokens(vec![("grant_type", "refresh_token"), ("refresh_token", refresh_token)]).await
     }
 
-    /// Makes a refresh token worthless. An issuer that cannot do that is not asked.
+    /// Revokes a refresh token. Does nothing if the issuer has no revocation endpoint.
     pub async fn revoke(&self, refresh_token: &str) -> Result<(), Error> {
-        let known = self.0.source.known().await?;
-        let Some(endpoint) = &known.metadata.revocation_endpoint else { return Ok(()) };
+        let issuer = self.0.issuer.current().await?;
+        let Some(endpoint) = &issuer.metadata.revocation_endpoint else { return Ok(()) };
         let fields = vec![("token", refresh_token), ("token_type_hint", "refresh_token")];
-        let form = self.form(fields, &known.metadata);
-        self.0.source.http.post("revocation", endpoint, &form).await.map(drop)
+        let form = self.form(fields, &issuer.metadata);
+        self.0.issuer.http.post("revocation", endpoint, &form).await.map(drop)
     }
 
-    /// Where to send the browser to sign out at the issuer too, if that can be done. `after` is where it comes back to.
+    /// Returns the URL that signs the browser out at the issuer too, or none if the issuer has no such endpoint. `after` is the
+    /// page to which the issuer sends the browser back.
     pub async fn end_session_url(
         &self,
         id_token_hint: Option<&str>,
         after: &Url,
     ) -> Result<Option<Url>, Error> {
-        let known = self.0.source.known().await?;
-        let Some(endpoint) = &known.metadata.end_session_endpoint else { return Ok(None) };
+        let issuer = self.0.issuer.current().await?;
+        let Some(endpoint) = &issuer.metadata.end_session_endpoint else { return Ok(None) };
         let mut url = Url::clone(endpoint);
         url.query_pairs_mut()
             .append_pair("client_id", &self.0.config.client_id)
@@ -93,27 +94,27 @@ impl Provider {
     }
 
     async fn tokens(&self, fields: Vec<(&'static str, &str)>) -> Result<Tokens, Error> {
-        let known = self.0.source.known().await?;
-        // The lifetime counts from when the issuer made the token, which was not before we asked.
-        let asked_at = self.0.clock.now();
-        let form = self.form(fields, &known.metadata);
-        let body = self.0.source.http.post("token", &known.metadata.token_endpoint, &form).await?;
-        // What serde says of a mistake may repeat what it found.
-        let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
-            Error::malformed(WHAT, format!("it cannot be read at column {}", error.column()))
+        let issuer = self.0.issuer.current().await?;
+        // Taken before the request: the issuer creates the token later, so it never expires earlier than we assume.
+        let requested_at = self.0.clock.now();
+        let form = self.form(fields, &issuer.metadata);
+        let body = self.0.issuer.http.post("token", &issuer.metadata.token_endpoint, &form).await?;
+        // serde's message may quote the body, which holds tokens; report only the column.
+        let response: TokenResponse = serde_json::from_slice(&body).map_err(|error| {
+            Error::malformed(DOCUMENT, format!("it is not valid at column {}", error.column()))
         })?;
-        if !answer.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(Error::malformed(WHAT, "the token is not a bearer token"));
+        if !response.token_type.eq_ignore_ascii_case("bearer") {
+            return Err(Error::malformed(DOCUMENT, "the token is not a bearer token"));
         }
         Ok(Tokens {
-            expires_at: asked_at.after(lifetime(answer.expires_in.as_ref())),
-            access_token: Token::from(answer.access_token),
-            refresh_token: answer.refresh_token.map(Token::from),
-            id_token: answer.id_token.map(Token::from),
+            expires_at: requested_at.after(lifetime(response.expires_in.as_ref())),
+            access_token: Token::from(response.access_token),
+            refresh_token: response.refresh_token.map(Token::from),
+            id_token: response.id_token.map(Token::from),
         })
     }
 
-    /// A form that says who we are.
+    /// Adds the client's credentials to a form, in the way that the issuer supports.
     fn form<'a>(&'a self, mut fields: Vec<(&'static str, &'a str)>, metadata: &Metadata) -> Form<'a> {
         let id = self.0.config.client_id.as_str();
         let secret = self.0.config.client_secret.as_ref().map(config::Secret::expose);
@@ -131,14 +132,14 @@ impl Provider {
     }
 }
 
-/// Some issuers write the number as a text.
+/// Reads `expires_in`. Some issuers write the number as a string.
 fn lifetime(expires_in: Option<&Value>) -> Duration {
     let seconds = match expires_in {
         Some(Value::Number(seconds)) => seconds.as_f64(),
         Some(Value::String(seconds)) => seconds.parse().ok(),
         _ => None,
     };
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(UNSAID_LIFETIME)
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DEFAULT_LIFETIME)
 }
 
 #[cfg(test)]
@@ -148,10 +149,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes_are_read_as_issuers_write_them() {
+    fn reads_expires_in_as_number_or_string() {
         for (written, seconds) in [(json!(300), 300), (json!("300"), 300), (json!(-1), 60), (json!([]), 60)] {
             assert_eq!(lifetime(Some(&written)), Duration::from_secs(seconds), "{written}");
         }
-        assert_eq!(lifetime(None), UNSAID_LIFETIME);
+        assert_eq!(lifetime(None), DEFAULT_LIFETIME);
     }
 }

@@ -1,4 +1,4 @@
-//! Access tokens: which are good, and why the others are not.
+//! Access tokens: which are accepted, and why the others are refused.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use aws_lc_rs::hmac;
 use base::Timestamp;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use oidc::{Config, Refused};
+use oidc::{Config, TokenError};
 use serde_json::{Value, json};
 
-use crate::double::{Double, Signer, World, changed, message, rsa_public_der};
+use crate::fake_issuer::{FakeIssuer, Fixture, Signer, changed, message, rsa_public_der};
 use crate::{NOW, config, provider};
 
-/// Verifies a good token but for some changes.
+/// Asserts that a valid token is refused after some changes.
 macro_rules! refused {
-    ($world:expr, $changes:tt, $kind:pat) => {
+    ($fixture:expr, $changes:tt, $kind:pat) => {
         let changes = json!($changes);
-        let answer = $world.provider.verify_access(&$world.token(&changes)).await;
-        assert!(matches!(answer, Err($kind)), "{changes}: {answer:?}");
+        let result = $fixture.provider.verify_access(&$fixture.token(&changes)).await;
+        assert!(matches!(result, Err($kind)), "{changes}: {result:?}");
     };
 }
 
@@ -26,10 +26,10 @@ fn seconds(after_now: i64) -> i64 {
 }
 
 #[tokio::test]
-async fn a_good_token_says_whom_it_speaks_for() {
-    let world = World::start().await;
-    let access = world.provider.verify_access(&world.token(&json!({}))).await.unwrap();
-    assert_eq!(access.issuer, world.double.issuer.as_str());
+async fn valid_token_yields_its_claims() {
+    let fixture = Fixture::start().await;
+    let access = fixture.provider.verify_access(&fixture.token(&json!({}))).await.unwrap();
+    assert_eq!(access.issuer, fixture.fake.issuer.as_str());
     assert_eq!(access.subject, "f3a1");
     assert_eq!(access.name.as_deref(), Some("Ada Lovelace"));
     assert_eq!(access.roles, ["player"]);
@@ -40,19 +40,19 @@ async fn a_good_token_says_whom_it_speaks_for() {
 }
 
 #[tokio::test]
-async fn an_rsa_key_signs_as_well() {
+async fn rsa_signatures_are_accepted() {
     let signer = Signer::rsa("rsa");
-    let double = Double::start(&[&signer, &Signer::ec("ec")]).await;
-    let provider = provider(&config(), &double.issuer, &base::Clock::manual(NOW));
-    assert!(provider.verify_access(&signer.sign(&double.claims())).await.is_ok());
+    let fake = FakeIssuer::start(&[&signer, &Signer::ec("ec")]).await;
+    let provider = provider(&config(), &fake.issuer, &base::Clock::manual(NOW));
+    assert!(provider.verify_access(&signer.sign(&fake.claims())).await.is_ok());
 }
 
 #[tokio::test]
-async fn roles_make_operators_and_services() {
-    let world = World::start().await;
+async fn roles_mark_operators_and_services() {
+    let fixture = Fixture::start().await;
     let access = async |roles: Value| {
-        let token = world.token(&json!({ "realm_access": { "roles": roles } }));
-        world.provider.verify_access(&token).await.unwrap()
+        let token = fixture.token(&json!({ "realm_access": { "roles": roles } }));
+        fixture.provider.verify_access(&token).await.unwrap()
     };
     let operator = access(json!(["playhouse-operator", "playhouse-may-accounts"])).await;
     assert!(operator.is_operator && !operator.is_service);
@@ -67,122 +67,123 @@ async fn roles_make_operators_and_services() {
 }
 
 #[tokio::test]
-async fn names_and_roles_are_found_where_the_configuration_says() {
+async fn name_and_roles_are_read_from_the_configured_claims() {
     let config = Config {
         roles_claim: "https://games.example.org/roles".to_owned(),
         name_claim: "nickname".to_owned(),
         ..config()
     };
-    let world = World::with(&config).await;
+    let fixture = Fixture::with(&config).await;
     let claims = json!({ "https://games.example.org/roles": ["playhouse-operator"], "nickname": "Countess" });
-    let access = world.provider.verify_access(&world.token(&claims)).await.unwrap();
+    let access = fixture.provider.verify_access(&fixture.token(&claims)).await.unwrap();
     assert!(access.is_operator);
     assert_eq!(access.name.as_deref(), Some("Countess"));
-    let fallback = world.token(&json!({ "preferred_username": "ada" }));
-    assert_eq!(world.provider.verify_access(&fallback).await.unwrap().name.as_deref(), Some("ada"));
-    assert_eq!(world.provider.verify_access(&world.token(&json!({}))).await.unwrap().name, None);
+    let fallback = fixture.token(&json!({ "preferred_username": "ada" }));
+    assert_eq!(fixture.provider.verify_access(&fallback).await.unwrap().name.as_deref(), Some("ada"));
+    assert_eq!(fixture.provider.verify_access(&fixture.token(&json!({}))).await.unwrap().name, None);
 }
 
 #[tokio::test]
-async fn times_are_held_against_the_clock_and_the_skew() {
-    let world = World::start().await;
-    let good = async |changes: Value| world.provider.verify_access(&world.token(&changes)).await.is_ok();
-    assert!(good(json!({ "exp": seconds(-29) })).await);
-    refused!(world, { "exp": seconds(-30) }, Refused::Expired);
-    refused!(world, { "exp": 0 }, Refused::Expired);
-    refused!(world, { "exp": null }, Refused::Malformed);
-    refused!(world, { "exp": "tomorrow" }, Refused::Malformed);
-    refused!(world, { "exp": -1 }, Refused::Malformed);
-    assert!(good(json!({ "nbf": seconds(30) })).await);
-    refused!(world, { "nbf": seconds(31) }, Refused::NotYetValid);
-    refused!(world, { "iat": seconds(31) }, Refused::NotYetValid);
-    assert!(good(json!({ "exp": seconds(10) as f64 + 0.5, "iat": null })).await);
-    assert!(good(json!({ "exp": 1e300 })).await);
+async fn times_are_checked_with_the_clock_skew() {
+    let fixture = Fixture::start().await;
+    let is_valid =
+        async |changes: Value| fixture.provider.verify_access(&fixture.token(&changes)).await.is_ok();
+    assert!(is_valid(json!({ "exp": seconds(-29) })).await);
+    refused!(fixture, { "exp": seconds(-30) }, TokenError::Expired);
+    refused!(fixture, { "exp": 0 }, TokenError::Expired);
+    refused!(fixture, { "exp": null }, TokenError::Malformed);
+    refused!(fixture, { "exp": "tomorrow" }, TokenError::Malformed);
+    refused!(fixture, { "exp": -1 }, TokenError::Malformed);
+    assert!(is_valid(json!({ "nbf": seconds(30) })).await);
+    refused!(fixture, { "nbf": seconds(31) }, TokenError::NotYetValid);
+    refused!(fixture, { "iat": seconds(31) }, TokenError::NotYetValid);
+    assert!(is_valid(json!({ "exp": seconds(10) as f64 + 0.5, "iat": null })).await);
+    assert!(is_valid(json!({ "exp": 1e300 })).await);
 }
 
 #[tokio::test]
-async fn tokens_of_others_and_for_others_are_refused() {
-    let world = World::start().await;
-    let issuer = world.double.issuer.as_str();
-    refused!(world, { "iss": "https://evil.example.org" }, Refused::WrongIssuer);
-    refused!(world, { "iss": format!("{issuer}/") }, Refused::WrongIssuer);
-    refused!(world, { "iss": [issuer] }, Refused::WrongIssuer);
-    refused!(world, { "iss": null }, Refused::WrongIssuer);
-    refused!(world, { "aud": "account" }, Refused::WrongAudience);
-    refused!(world, { "aud": [] }, Refused::WrongAudience);
-    refused!(world, { "aud": null }, Refused::WrongAudience);
-    refused!(world, { "aud": { "playhouse": true } }, Refused::Malformed);
-    refused!(world, { "sub": null }, Refused::Malformed);
-    refused!(world, { "sub": "" }, Refused::Malformed);
-    refused!(world, { "sub": 7 }, Refused::Malformed);
-    refused!(world, { "sub": "x".repeat(256) }, Refused::Malformed);
-    assert!(world.provider.verify_access(&world.token(&json!({ "aud": "playhouse" }))).await.is_ok());
+async fn wrong_issuer_audience_or_subject_is_refused() {
+    let fixture = Fixture::start().await;
+    let issuer = fixture.fake.issuer.as_str();
+    refused!(fixture, { "iss": "https://evil.example.org" }, TokenError::WrongIssuer);
+    refused!(fixture, { "iss": format!("{issuer}/") }, TokenError::WrongIssuer);
+    refused!(fixture, { "iss": [issuer] }, TokenError::WrongIssuer);
+    refused!(fixture, { "iss": null }, TokenError::WrongIssuer);
+    refused!(fixture, { "aud": "account" }, TokenError::WrongAudience);
+    refused!(fixture, { "aud": [] }, TokenError::WrongAudience);
+    refused!(fixture, { "aud": null }, TokenError::WrongAudience);
+    refused!(fixture, { "aud": { "playhouse": true } }, TokenError::Malformed);
+    refused!(fixture, { "sub": null }, TokenError::Malformed);
+    refused!(fixture, { "sub": "" }, TokenError::Malformed);
+    refused!(fixture, { "sub": 7 }, TokenError::Malformed);
+    refused!(fixture, { "sub": "x".repeat(256) }, TokenError::Malformed);
+    assert!(fixture.provider.verify_access(&fixture.token(&json!({ "aud": "playhouse" }))).await.is_ok());
 }
 
 #[tokio::test]
-async fn other_kinds_of_tokens_open_no_door() {
-    let world = World::start().await;
-    refused!(world, { "nonce": "n" }, Refused::WrongType);
-    refused!(world, { "at_hash": "h" }, Refused::WrongType);
-    refused!(world, { "typ": "ID" }, Refused::WrongType);
-    refused!(world, { "typ": "Refresh" }, Refused::WrongType);
-    refused!(world, { "events": {} }, Refused::WrongType);
+async fn other_kinds_of_tokens_are_not_access_tokens() {
+    let fixture = Fixture::start().await;
+    refused!(fixture, { "nonce": "n" }, TokenError::WrongType);
+    refused!(fixture, { "at_hash": "h" }, TokenError::WrongType);
+    refused!(fixture, { "typ": "ID" }, TokenError::WrongType);
+    refused!(fixture, { "typ": "Refresh" }, TokenError::WrongType);
+    refused!(fixture, { "events": {} }, TokenError::WrongType);
     let with_type = async |kind: Value, changes: Value| {
-        let header = changed(world.signer.header(), &json!({ "typ": kind }));
-        let token = world.signer.sign_with(&header, &changed(world.double.claims(), &changes));
-        world.provider.verify_access(&token).await
+        let header = changed(fixture.signer.header(), &json!({ "typ": kind }));
+        let token = fixture.signer.sign_with(&header, &changed(fixture.fake.claims(), &changes));
+        fixture.provider.verify_access(&token).await
     };
     for kind in ["at+jwt", "application/at+jwt", "AT+JWT", "jwt"] {
         assert!(with_type(json!(kind), json!({})).await.is_ok(), "{kind}");
     }
     assert!(with_type(Value::Null, json!({})).await.is_ok());
-    // Keycloak had nonces in access tokens once, and says what they are.
+    // Older versions of Keycloak put a nonce into access tokens, with the type `Bearer`.
     assert!(with_type(json!("JWT"), json!({ "typ": "Bearer", "nonce": "n" })).await.is_ok());
     for kind in ["logout+jwt", "dpop+jwt", "x"] {
-        assert!(matches!(with_type(json!(kind), json!({})).await, Err(Refused::WrongType)), "{kind}");
+        assert!(matches!(with_type(json!(kind), json!({})).await, Err(TokenError::WrongType)), "{kind}");
     }
 }
 
 #[tokio::test]
-async fn whoever_does_not_have_the_key_signs_nothing() {
-    let world = World::start().await;
-    let claims = world.double.claims();
-    let refused = async |token: String| world.provider.verify_access(&token).await.unwrap_err();
+async fn forged_signatures_are_refused() {
+    let fixture = Fixture::start().await;
+    let claims = fixture.fake.claims();
+    let refused = async |token: String| fixture.provider.verify_access(&token).await.unwrap_err();
 
     let impostor = Signer::ec("one");
-    assert!(matches!(refused(impostor.sign(&claims)).await, Refused::BadSignature));
+    assert!(matches!(refused(impostor.sign(&claims)).await, TokenError::BadSignature));
 
-    let good = world.token(&json!({}));
+    let good = fixture.token(&json!({}));
     let (head, signature) = good.rsplit_once('.').unwrap();
     let header = head.split_once('.').unwrap().0;
     let operator = changed(claims.clone(), &json!({ "realm_access": { "roles": ["playhouse-operator"] } }));
     let payload = URL_SAFE_NO_PAD.encode(operator.to_string());
-    assert!(matches!(refused(format!("{header}.{payload}.{signature}")).await, Refused::BadSignature));
+    assert!(matches!(refused(format!("{header}.{payload}.{signature}")).await, TokenError::BadSignature));
 
     let mut bytes = URL_SAFE_NO_PAD.decode(signature).unwrap();
     bytes[10] ^= 1;
     let tampered = URL_SAFE_NO_PAD.encode(&bytes);
-    assert!(matches!(refused(format!("{head}.{tampered}")).await, Refused::BadSignature));
+    assert!(matches!(refused(format!("{head}.{tampered}")).await, TokenError::BadSignature));
     for odd in ["", "AA", "!", &URL_SAFE_NO_PAD.encode([0; 64])] {
-        assert!(matches!(refused(format!("{head}.{odd}")).await, Refused::BadSignature), "{odd}");
+        assert!(matches!(refused(format!("{head}.{odd}")).await, TokenError::BadSignature), "{odd}");
     }
 }
 
 #[tokio::test]
-async fn the_token_does_not_choose_its_algorithm() {
+async fn token_cannot_choose_its_algorithm() {
     let signer = Signer::rsa("rsa");
-    let double = Double::start(&[&signer]).await;
-    let provider = provider(&config(), &double.issuer, &base::Clock::manual(NOW));
-    let claims = double.claims();
+    let fake = FakeIssuer::start(&[&signer]).await;
+    let provider = provider(&config(), &fake.issuer, &base::Clock::manual(NOW));
+    let claims = fake.claims();
     let refused = async |token: String| provider.verify_access(&token).await.unwrap_err();
 
     for none in ["none", "None", "NONE", ""] {
         let header = json!({ "alg": none, "kid": "rsa" });
         let token = format!("{}.", message(&header, &claims));
-        assert!(matches!(refused(token).await, Refused::WrongAlgorithm), "{none}");
+        assert!(matches!(refused(token).await, TokenError::WrongAlgorithm), "{none}");
     }
 
-    // The public key as a shared secret, in every form in which it is passed around.
+    // The public key as a shared secret, in its common encodings.
     let der = rsa_public_der();
     let pem =
         format!("-----BEGIN RSA PUBLIC KEY-----\n{}\n-----END RSA PUBLIC KEY-----\n", STANDARD.encode(&der));
@@ -191,65 +192,65 @@ async fn the_token_does_not_choose_its_algorithm() {
         let message = message(&json!({ "alg": "HS256", "typ": "JWT", "kid": "rsa" }), &claims);
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), message.as_bytes());
         let token = format!("{message}.{}", URL_SAFE_NO_PAD.encode(tag.as_ref()));
-        assert!(matches!(refused(token).await, Refused::WrongAlgorithm));
+        assert!(matches!(refused(token).await, TokenError::WrongAlgorithm));
     }
 
-    // Accepted algorithms, for a key of another kind or for another use of it.
+    // Accepted algorithms with a key of another type, or with another padding.
     for alg in ["ES256", "EdDSA"] {
         let token = signer.sign_with(&json!({ "alg": alg, "kid": "rsa" }), &claims);
-        assert!(matches!(refused(token).await, Refused::WrongAlgorithm), "{alg}");
+        assert!(matches!(refused(token).await, TokenError::WrongAlgorithm), "{alg}");
     }
     let token = signer.sign_with(&json!({ "alg": "PS256", "kid": "rsa" }), &claims);
-    assert!(matches!(refused(token).await, Refused::BadSignature));
+    assert!(matches!(refused(token).await, TokenError::BadSignature));
     let token = signer.sign_with(&json!({ "alg": "RS512", "kid": "rsa" }), &claims);
-    assert!(matches!(refused(token).await, Refused::WrongAlgorithm), "not in the list");
+    assert!(matches!(refused(token).await, TokenError::WrongAlgorithm), "not configured");
     assert!(provider.verify_access(&signer.sign(&claims)).await.is_ok());
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_refused_without_asking_the_issuer() {
-    let world = World::start().await;
-    let large = world.token(&json!({ "padding": "x".repeat(20_000) }));
-    let extension = changed(world.signer.header(), &json!({ "crit": ["b64"], "b64": false }));
-    let critical = world.signer.sign_with(&extension, &world.double.claims());
-    let four = format!("{}.x", world.token(&json!({})));
+async fn malformed_token_is_refused_without_a_request_to_the_issuer() {
+    let fixture = Fixture::start().await;
+    let large = fixture.token(&json!({ "padding": "x".repeat(20_000) }));
+    let extension = changed(fixture.signer.header(), &json!({ "crit": ["b64"], "b64": false }));
+    let critical = fixture.signer.sign_with(&extension, &fixture.fake.claims());
+    let four = format!("{}.x", fixture.token(&json!({})));
     for wrong in ["", ".", "..", "a.b", "a.b.c", "e30.e30.", "ä.ö.ü", &critical, &four] {
-        assert!(matches!(world.provider.verify_access(wrong).await, Err(Refused::Malformed)), "{wrong}");
+        assert!(matches!(fixture.provider.verify_access(wrong).await, Err(TokenError::Malformed)), "{wrong}");
     }
-    assert!(matches!(world.provider.verify_access(&large).await, Err(Refused::TooLarge)));
-    assert_eq!(world.double.key_requests(), 0);
+    assert!(matches!(fixture.provider.verify_access(&large).await, Err(TokenError::TooLarge)));
+    assert_eq!(fixture.fake.key_requests(), 0);
 }
 
 #[tokio::test]
-async fn a_token_that_names_no_key_is_taken_if_there_is_no_choice() {
-    let (one, other) = (Signer::nameless(), Signer::ec("other"));
-    let double = Double::start(&[&one, &other]).await;
+async fn token_without_kid_is_accepted_if_only_one_key_fits() {
+    let (one, other) = (Signer::without_kid(), Signer::ec("other"));
+    let fake = FakeIssuer::start(&[&one, &other]).await;
     let clock = base::Clock::manual(NOW);
-    let provider = provider(&config(), &double.issuer, &clock);
-    let token = one.sign(&double.claims());
-    assert!(matches!(provider.verify_access(&token).await, Err(Refused::UnknownKey)));
-    // Of two keys only one fits the algorithm.
-    double.publish(&[&one, &Signer::rsa("rsa")]);
+    let provider = provider(&config(), &fake.issuer, &clock);
+    let token = one.sign(&fake.claims());
+    assert!(matches!(provider.verify_access(&token).await, Err(TokenError::UnknownKey)));
+    // Only one of the two keys fits the algorithm.
+    fake.publish(&[&one, &Signer::rsa("rsa")]);
     clock.advance(Duration::from_secs(10));
     assert!(provider.verify_access(&token).await.is_ok());
-    // Even an issuer without names can change its key.
-    let next = Signer::nameless();
-    double.publish(&[&next]);
+    // An issuer without key ids can rotate its key too.
+    let next = Signer::without_kid();
+    fake.publish(&[&next]);
     clock.advance(Duration::from_secs(10));
-    assert!(provider.verify_access(&next.sign(&double.claims())).await.is_ok());
+    assert!(provider.verify_access(&next.sign(&fake.claims())).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_known_token_is_found_without_waiting_until_it_expires() {
-    let world = World::start().await;
-    let token = world.token(&json!({}));
-    assert!(world.provider.known(&token).is_none());
-    let access = world.provider.verify_access(&token).await.unwrap();
-    assert_eq!(world.provider.known(&token).as_ref(), Some(&access));
-    assert!(world.provider.known(&format!("{token}x")).is_none());
-    world.clock.advance(Duration::from_secs(300 + 29));
-    assert!(world.provider.known(&token).is_some(), "as long as the token itself is accepted");
-    world.clock.advance(Duration::from_secs(1));
-    assert!(world.provider.known(&token).is_none());
-    assert!(matches!(world.provider.verify_access(&token).await, Err(Refused::Expired)));
+async fn verified_token_is_cached_until_it_expires() {
+    let fixture = Fixture::start().await;
+    let token = fixture.token(&json!({}));
+    assert!(fixture.provider.cached(&token).is_none());
+    let access = fixture.provider.verify_access(&token).await.unwrap();
+    assert_eq!(fixture.provider.cached(&token).as_ref(), Some(&access));
+    assert!(fixture.provider.cached(&format!("{token}x")).is_none());
+    fixture.clock.advance(Duration::from_secs(300 + 29));
+    assert!(fixture.provider.cached(&token).is_some(), "as long as the token itself is accepted");
+    fixture.clock.advance(Duration::from_secs(1));
+    assert!(fixture.provider.cached(&token).is_none());
+    assert!(matches!(fixture.provider.verify_access(&token).await, Err(TokenError::Expired)));
 }

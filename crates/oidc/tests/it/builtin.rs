@@ -1,14 +1,14 @@
-//! The builtin issuer by itself: its pages, and what it does not do.
+//! The builtin issuer's endpoints: its pages, and the requests that it refuses.
 
-use oidc::builtin::Builtin;
+use oidc::builtin::{Builtin, GAME_CLIENT};
 use oidc::{Error, Pkce};
 use serde_json::Value;
 use url::Url;
 
-use crate::config;
-use crate::flow::{Stage, location, pairs};
+use crate::flow::{BuiltinFixture, location, pairs};
+use crate::{config, secret};
 
-/// The address at which somebody would sign in, with one parameter changed or, without a value, taken out.
+/// Replaces one query parameter of a URL. Without a value, removes it.
 fn changed(url: &Url, name: &str, value: Option<&str>) -> Url {
     let mut changed = url.clone();
     let others: Vec<_> = url.query_pairs().filter(|(other, _)| other != name).collect();
@@ -17,12 +17,12 @@ fn changed(url: &Url, name: &str, value: Option<&str>) -> Url {
 }
 
 #[tokio::test]
-async fn the_page_offers_people_and_needs_no_script() {
-    let stage = Stage::start().await;
-    let url = changed(&stage.authorize_url(&Pkce::generate()).await, "state", Some("\"><script>"));
-    let response = stage.browser.get(url.clone()).send().await.unwrap();
+async fn page_offers_users_without_scripts() {
+    let fixture = BuiltinFixture::start().await;
+    let url = changed(&fixture.authorize_url(&Pkce::generate()).await, "state", Some("\"><script>"));
+    let response = fixture.browser.get(url.clone()).send().await.unwrap();
     assert_eq!(response.status(), 200);
-    let origin = stage.redirect_uri.origin().ascii_serialization();
+    let origin = fixture.redirect_uri.origin().ascii_serialization();
     let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
     assert!(policy.starts_with("default-src 'none'; style-src 'self';"), "{policy}");
     assert!(policy.contains(&format!("form-action 'self' {origin};")), "{policy}");
@@ -32,23 +32,23 @@ async fn the_page_offers_people_and_needs_no_script() {
         assert!(page.contains(&format!("name=\"pick\" value=\"{user}\"")), "{page}");
     }
     assert!(!page.contains("<script") && !page.contains("style=") && !page.contains(" on"), "{page}");
-    // The form sends the question again, as it was.
+    // The form submits the request's query again.
     let action = page.split("action=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
     assert_eq!(url.join(&action).unwrap(), url);
 
-    let style = stage.browser.get(format!("{}/style.css", stage.issuer)).send().await.unwrap();
+    let style = fixture.browser.get(format!("{}/style.css", fixture.issuer)).send().await.unwrap();
     assert_eq!(style.headers()["content-type"], "text/css; charset=utf-8");
 }
 
 #[tokio::test]
-async fn whoever_was_picked_is_offered_first() {
-    let stage = Stage::start().await;
-    let url = stage.authorize_url(&Pkce::generate()).await;
-    let response = stage.post(&url, &[("user", "Bob.the-2nd"), ("role", "player")]).await;
+async fn last_user_is_offered_first() {
+    let fixture = BuiltinFixture::start().await;
+    let url = fixture.authorize_url(&Pkce::generate()).await;
+    let response = fixture.post(&url, &[("user", "Bob.the-2nd"), ("role", "player")]).await;
     let cookie = response.headers()["set-cookie"].to_str().unwrap();
     assert!(cookie.ends_with("; Path=/issuer; HttpOnly; SameSite=Lax"), "{cookie}");
     let first = async |cookie: &str| {
-        let request = stage.browser.get(url.clone()).header("cookie", format!("a=b; {cookie}"));
+        let request = fixture.browser.get(url.clone()).header("cookie", format!("a=b; {cookie}"));
         let page = request.send().await.unwrap().text().await.unwrap();
         let first = page.split("name=\"pick\" value=\"").nth(1).unwrap();
         (first.split('"').next().unwrap().to_owned(), page.matches("name=\"pick\"").count())
@@ -59,9 +59,9 @@ async fn whoever_was_picked_is_offered_first() {
 }
 
 #[tokio::test]
-async fn a_bad_name_or_role_is_asked_for_again() {
-    let stage = Stage::start().await;
-    let url = stage.authorize_url(&Pkce::generate()).await;
+async fn invalid_user_name_or_role_shows_the_page_again() {
+    let fixture = BuiltinFixture::start().await;
+    let url = fixture.authorize_url(&Pkce::generate()).await;
     let long = "x".repeat(65);
     for fields in [
         &[("user", "")][..],
@@ -72,7 +72,7 @@ async fn a_bad_name_or_role_is_asked_for_again() {
         &[("user", "ada"), ("role", "king")],
         &[("user", "ada"), ("user", "eve")],
     ] {
-        let response = stage.post(&url, fields).await;
+        let response = fixture.post(&url, fields).await;
         assert_eq!(response.status(), 200);
         let page = response.text().await.unwrap();
         assert!(page.contains("role=\"alert\"") && !page.contains("<script"), "{fields:?}");
@@ -80,10 +80,10 @@ async fn a_bad_name_or_role_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn the_browser_is_sent_to_our_own_pages_only() {
-    let stage = Stage::start().await;
-    let url = stage.authorize_url(&Pkce::generate()).await;
-    let port = stage.redirect_uri.port().unwrap();
+async fn redirects_outside_the_public_url_are_refused() {
+    let fixture = BuiltinFixture::start().await;
+    let url = fixture.authorize_url(&Pkce::generate()).await;
+    let port = fixture.redirect_uri.port().unwrap();
     for wrong in [
         None,
         Some("https://evil.example.org/login/callback".to_owned()),
@@ -95,37 +95,39 @@ async fn the_browser_is_sent_to_our_own_pages_only() {
         Some("javascript:alert(1)".to_owned()),
     ] {
         let url = changed(&url, "redirect_uri", wrong.as_deref());
-        for response in
-            [stage.browser.get(url.clone()).send().await.unwrap(), stage.post(&url, &[("user", "ada")]).await]
-        {
+        for response in [
+            fixture.browser.get(url.clone()).send().await.unwrap(),
+            fixture.post(&url, &[("user", "ada")]).await,
+        ] {
             assert_eq!(response.status(), 400, "{wrong:?}");
             assert!(!response.headers().contains_key("location"));
             assert!(response.text().await.unwrap().contains("redirect_uri must be a URL below"));
         }
     }
-    let response = stage.browser.get(changed(&url, "client_id", Some("other"))).send().await.unwrap();
+    let response = fixture.browser.get(changed(&url, "client_id", Some("other"))).send().await.unwrap();
     assert_eq!(response.status(), 400);
     let twice = Url::parse(&format!("{url}&client_id=playhouse")).unwrap();
-    assert_eq!(stage.browser.get(twice).send().await.unwrap().status(), 400);
+    assert_eq!(fixture.browser.get(twice).send().await.unwrap().status(), 400);
 }
 
 #[test]
-fn it_is_for_this_machine_only() {
+fn issuer_must_be_on_loopback() {
     let url = |text: &str| Url::parse(text).unwrap();
     let clock = base::Clock::system();
     for remote in ["https://id.example.org/issuer", "http://10.0.0.1/issuer"] {
-        let builtin = Builtin::new(&config(), url(remote), url("http://127.0.0.1/"), clock.clone());
+        let builtin = Builtin::new(&config(), url(remote), vec![url("http://127.0.0.1/")], clock.clone());
         assert!(matches!(builtin, Err(Error::Setup(_))), "{remote}");
     }
     assert!(
-        Builtin::new(&config(), url("http://localhost:1/issuer"), url("http://127.0.0.1/"), clock).is_ok()
+        Builtin::new(&config(), url("http://localhost:1/issuer"), vec![url("http://127.0.0.1/")], clock)
+            .is_ok()
     );
 }
 
 #[tokio::test]
-async fn the_client_hears_of_its_mistakes() {
-    let stage = Stage::start().await;
-    let url = stage.authorize_url(&Pkce::generate()).await;
+async fn request_errors_are_sent_to_the_client() {
+    let fixture = BuiltinFixture::start().await;
+    let url = fixture.authorize_url(&Pkce::generate()).await;
     for (name, value, error) in [
         ("response_type", Some("token"), "unsupported_response_type"),
         ("response_type", None, "unsupported_response_type"),
@@ -139,22 +141,26 @@ async fn the_client_hears_of_its_mistakes() {
         ("prompt", Some("none"), "login_required"),
     ] {
         let url = changed(&url, name, value);
-        for response in
-            [stage.browser.get(url.clone()).send().await.unwrap(), stage.post(&url, &[("user", "ada")]).await]
-        {
+        for response in [
+            fixture.browser.get(url.clone()).send().await.unwrap(),
+            fixture.post(&url, &[("user", "ada")]).await,
+        ] {
             assert_eq!(response.status(), 303, "{name}={value:?}");
             let pairs = pairs(&location(&response));
             assert_eq!(pairs["error"], error, "{name}={value:?}");
-            assert_eq!((pairs["state"].as_str(), pairs["iss"].as_str()), ("state-1", stage.issuer.as_str()));
+            assert_eq!(
+                (pairs["state"].as_str(), pairs["iss"].as_str()),
+                ("state-1", fixture.issuer.as_str())
+            );
             assert!(!pairs.contains_key("code"));
         }
     }
 }
 
 #[tokio::test]
-async fn the_token_endpoint_speaks_as_rfc_6749_does() {
-    let stage = Stage::start().await;
-    let token = Url::parse(&format!("{}/token", stage.issuer)).unwrap();
+async fn token_endpoint_responds_with_errors_of_rfc_6749() {
+    let fixture = BuiltinFixture::start().await;
+    let token = Url::parse(&format!("{}/token", fixture.issuer)).unwrap();
     for (fields, status, error) in [
         (&[("grant_type", "refresh_token")][..], 401, "invalid_client"),
         (&[("client_id", "playhouse")], 400, "invalid_request"),
@@ -162,54 +168,153 @@ async fn the_token_endpoint_speaks_as_rfc_6749_does() {
         (&[("client_id", "playhouse"), ("grant_type", "refresh_token")], 400, "invalid_request"),
         (&[("client_id", "playhouse"), ("grant_type", "authorization_code")], 400, "invalid_request"),
     ] {
-        let response = stage.post(&token, fields).await;
+        let response = fixture.post(&token, fields).await;
         assert_eq!(response.status(), status);
         assert_eq!(response.headers()["cache-control"], "no-store");
         let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
         assert_eq!(body["error"], error);
     }
-    let response = stage.browser.post(token).body("{}").send().await.unwrap();
+    let response = fixture.browser.post(token).body("{}").send().await.unwrap();
     assert_eq!(response.status(), 400);
 }
 
 #[tokio::test]
-async fn signing_out_ends_the_session_and_leads_back() {
-    let stage = Stage::start().await;
-    let tokens = stage.sign_in("ada").await;
-    let after = stage.redirect_uri.join("/bye").unwrap();
+async fn sign_out_ends_the_session_and_redirects_back() {
+    let fixture = BuiltinFixture::start().await;
+    let tokens = fixture.sign_in("ada").await;
+    let after = fixture.redirect_uri.join("/bye").unwrap();
     let hint = tokens.id_token.as_ref().unwrap().expose();
-    let url = stage.provider.end_session_url(Some(hint), &after).await.unwrap().unwrap();
+    let url = fixture.provider.end_session_url(Some(hint), &after).await.unwrap().unwrap();
 
     let foreign = changed(&url, "post_logout_redirect_uri", Some("https://evil.example.org/"));
     for wrong in [foreign, changed(&url, "id_token_hint", Some("x")), changed(&url, "client_id", Some("x"))] {
-        let response = stage.browser.get(wrong).send().await.unwrap();
+        let response = fixture.browser.get(wrong).send().await.unwrap();
         assert_eq!(response.status(), 400);
     }
-    assert_eq!(stage.userinfo(tokens.access_token.expose()).await.status(), 200, "nothing has happened");
+    assert_eq!(
+        fixture.userinfo(tokens.access_token.expose()).await.status(),
+        200,
+        "the session is still open"
+    );
 
-    // However old the hint is.
-    stage.clock.advance(std::time::Duration::from_secs(600));
-    let response = stage.browser.get(changed(&url, "state", Some("s"))).send().await.unwrap();
+    // An expired hint is accepted too.
+    fixture.clock.advance(std::time::Duration::from_secs(600));
+    let response = fixture.browser.get(changed(&url, "state", Some("s"))).send().await.unwrap();
     assert_eq!(response.status(), 303);
     assert_eq!(location(&response), changed(&after, "state", Some("s")));
-    let refresh = stage.provider.refresh(tokens.refresh_token.as_ref().unwrap().expose()).await;
+    let refresh = fixture.provider.refresh(tokens.refresh_token.as_ref().unwrap().expose()).await;
     assert!(refresh.unwrap_err().is_invalid_grant());
-    let response = stage.post(&Url::parse(&format!("{}/end_session", stage.issuer)).unwrap(), &[]).await;
+    let response = fixture.post(&Url::parse(&format!("{}/end_session", fixture.issuer)).unwrap(), &[]).await;
     assert_eq!(response.status(), 200);
 }
 
 #[tokio::test]
-async fn userinfo_is_for_our_own_tokens() {
-    let stage = Stage::start().await;
-    let other = Stage::start().await;
+async fn userinfo_accepts_own_tokens_only() {
+    let fixture = BuiltinFixture::start().await;
+    let other = BuiltinFixture::start().await;
     for token in ["x", &other.builtin.token("ada", None).unwrap()] {
-        let response = stage.userinfo(token).await;
+        let response = fixture.userinfo(token).await;
         assert_eq!(response.status(), 401);
         assert!(response.headers()["www-authenticate"].to_str().unwrap().starts_with("Bearer error="));
     }
-    let response = stage.browser.get(format!("{}/userinfo", stage.issuer)).send().await.unwrap();
+    let response = fixture.browser.get(format!("{}/userinfo", fixture.issuer)).send().await.unwrap();
     assert_eq!(
         (response.status().as_u16(), &response.headers()["www-authenticate"]),
         (401, &"Bearer".parse().unwrap())
     );
+}
+
+/// Picks `ada` for the game client at a loopback redirect URI. Returns the redirect and the verifier.
+async fn authorize_game(fixture: &BuiltinFixture, redirect_uri: &str) -> (Url, String) {
+    let pkce = Pkce::generate();
+    let url = changed(&fixture.authorize_url(&pkce).await, "client_id", Some(GAME_CLIENT));
+    let url = changed(&url, "redirect_uri", Some(redirect_uri));
+    assert_eq!(fixture.browser.get(url.clone()).send().await.unwrap().status(), 200, "{redirect_uri}");
+    let response = fixture.post(&url, &[("pick", "ada")]).await;
+    assert_eq!(response.status(), 303, "{redirect_uri}");
+    (location(&response), pkce.verifier)
+}
+
+#[tokio::test]
+async fn game_signs_in_through_a_loopback_redirect() {
+    // The game client has no secret, even if the gateway has one.
+    let config = oidc::Config { client_secret: Some(secret("hush")), ..config() };
+    let fixture = BuiltinFixture::with(&config).await;
+    let token_url = Url::parse(&format!("{}/token", fixture.issuer)).unwrap();
+    for redirect_uri in ["http://127.0.0.1:53124/callback", "http://127.0.0.1:53125", "http://[::1]:53126/"] {
+        let (back, verifier) = authorize_game(&fixture, redirect_uri).await;
+        assert!(back.as_str().starts_with(redirect_uri), "{back}");
+        let code = pairs(&back)["code"].clone();
+        let fields = [
+            ("grant_type", "authorization_code"),
+            ("client_id", GAME_CLIENT),
+            ("code", &code),
+            ("code_verifier", &verifier),
+            ("redirect_uri", redirect_uri),
+        ];
+        let response = fixture.post(&token_url, &fields).await;
+        assert_eq!(response.status(), 200, "{redirect_uri}");
+        let tokens: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+        let access = fixture.provider.verify_access(tokens["access_token"].as_str().unwrap()).await.unwrap();
+        assert_eq!((access.subject.as_str(), access.client.as_deref()), ("ada", Some(GAME_CLIENT)));
+
+        let refresh_token = tokens["refresh_token"].as_str().unwrap();
+        let fields =
+            [("grant_type", "refresh_token"), ("client_id", GAME_CLIENT), ("refresh_token", refresh_token)];
+        assert_eq!(fixture.post(&token_url, &fields).await.status(), 200);
+        let id_token = tokens["id_token"].as_str().unwrap();
+        let refused = fixture.provider.verify_id_token(id_token, None).await;
+        assert!(
+            matches!(refused, Err(oidc::TokenError::WrongAudience)),
+            "it is for the game, not the gateway"
+        );
+    }
+}
+
+#[tokio::test]
+async fn page_policy_allows_the_game_redirect() {
+    let fixture = BuiltinFixture::start().await;
+    for (redirect_uri, source) in
+        [("http://127.0.0.1:53124/", "http://127.0.0.1:53124"), ("http://[::1]:53124/", "http:")]
+    {
+        let url = changed(&fixture.authorize_url(&Pkce::generate()).await, "client_id", Some(GAME_CLIENT));
+        let url = changed(&url, "redirect_uri", Some(redirect_uri));
+        let response = fixture.browser.get(url).send().await.unwrap();
+        let policy = response.headers()["content-security-policy"].to_str().unwrap();
+        assert!(policy.contains(&format!("form-action 'self' {source};")), "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn game_redirects_elsewhere_are_refused() {
+    let fixture = BuiltinFixture::start().await;
+    let url = changed(&fixture.authorize_url(&Pkce::generate()).await, "client_id", Some(GAME_CLIENT));
+    for wrong in
+        ["http://localhost:53124/", "https://127.0.0.1:53124/", "http://evil.example.org/", "game://x"]
+    {
+        let url = changed(&url, "redirect_uri", Some(wrong));
+        let response = fixture.browser.get(url).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{wrong}");
+        assert!(response.text().await.unwrap().contains("redirect_uri must be a URL on http://127.0.0.1"));
+    }
+    let without_pkce = changed(&url, "redirect_uri", Some("http://127.0.0.1:53124/"));
+    let without_pkce = changed(&without_pkce, "code_challenge", None);
+    let response = fixture.browser.get(without_pkce).send().await.unwrap();
+    assert_eq!(pairs(&location(&response))["error"], "invalid_request", "PKCE is required");
+}
+
+#[tokio::test]
+async fn code_of_the_game_is_worthless_to_another_client() {
+    let fixture = BuiltinFixture::start().await;
+    let redirect_uri = "http://127.0.0.1:53124/callback";
+    let (back, verifier) = authorize_game(&fixture, redirect_uri).await;
+    let code = pairs(&back)["code"].clone();
+    let redeemed = fixture.provider.redeem(&code, &verifier, &Url::parse(redirect_uri).unwrap()).await;
+    assert!(redeemed.unwrap_err().is_invalid_grant());
+    let tokens = fixture.sign_in("ada").await;
+    let token_url = Url::parse(&format!("{}/token", fixture.issuer)).unwrap();
+    let refresh_token = tokens.refresh_token.as_ref().unwrap().expose();
+    let fields =
+        [("grant_type", "refresh_token"), ("client_id", GAME_CLIENT), ("refresh_token", refresh_token)];
+    assert_eq!(fixture.post(&token_url, &fields).await.status(), 400);
 }

@@ -1,4 +1,4 @@
-//! A whole sign-in at the builtin issuer on a real socket, and everything that may go wrong on the way.
+//! Complete sign-ins at the builtin issuer on a real socket, and their failures.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use base::Clock;
 use oidc::builtin::Builtin;
-use oidc::{Authorize, Config, Error, Pkce, Provider, Tokens};
+use oidc::{AuthorizationRequest, Config, Error, Pkce, Provider, Tokens};
 use reqwest::redirect::Policy;
 use tokio::net::TcpListener;
 use url::{Url, form_urlencoded};
@@ -14,7 +14,7 @@ use url::{Url, form_urlencoded};
 use crate::{NOW, config, provider, secret};
 
 /// The builtin issuer, a provider for it, and a browser.
-pub(crate) struct Stage {
+pub(crate) struct BuiltinFixture {
     pub(crate) builtin: Builtin,
     pub(crate) provider: Provider,
     pub(crate) clock: Clock,
@@ -23,7 +23,7 @@ pub(crate) struct Stage {
     pub(crate) browser: reqwest::Client,
 }
 
-impl Stage {
+impl BuiltinFixture {
     pub(crate) async fn start() -> Self {
         Self::with(&config()).await
     }
@@ -33,7 +33,7 @@ impl Stage {
         let public = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         let issuer = public.join("issuer").unwrap();
         let clock = Clock::manual(NOW);
-        let builtin = Builtin::new(config, issuer.clone(), public.clone(), clock.clone()).unwrap();
+        let builtin = Builtin::new(config, issuer.clone(), vec![public.clone()], clock.clone()).unwrap();
         let app = Router::new().nest("/issuer", builtin.routes());
         tokio::spawn(async move { axum::serve(listener, app).await });
         let browser = reqwest::Client::builder().redirect(Policy::none()).no_proxy().build().unwrap();
@@ -42,13 +42,13 @@ impl Stage {
     }
 
     pub(crate) async fn authorize_url(&self, pkce: &Pkce) -> Url {
-        let ask = Authorize {
+        let request = AuthorizationRequest {
             redirect_uri: &self.redirect_uri,
             state: "state-1",
             nonce: "nonce-1",
             challenge: &pkce.challenge,
         };
-        self.provider.authorize_url(&ask).await.unwrap()
+        self.provider.authorize_url(&request).await.unwrap()
     }
 
     pub(crate) async fn post(&self, url: &Url, fields: &[(&str, &str)]) -> reqwest::Response {
@@ -57,7 +57,7 @@ impl Stage {
         request.header("content-type", "application/x-www-form-urlencoded").send().await.unwrap()
     }
 
-    /// Picks somebody on the page. Returns the code.
+    /// Picks a user on the page. Returns the code.
     pub(crate) async fn pick(&self, pkce: &Pkce, fields: &[(&str, &str)]) -> String {
         let response = self.post(&self.authorize_url(pkce).await, fields).await;
         assert_eq!(response.status(), 303, "{}", response.text().await.unwrap());
@@ -98,129 +98,130 @@ fn refresh_token(tokens: &Tokens) -> &str {
 }
 
 #[tokio::test]
-async fn somebody_signs_in() {
-    let stage = Stage::start().await;
+async fn user_signs_in() {
+    let fixture = BuiltinFixture::start().await;
     let pkce = Pkce::generate();
-    let code = stage.pick(&pkce, &[("pick", "ada"), ("user", ""), ("role", "operator")]).await;
-    assert!(stage.provider.is_answer_of_issuer(Some(stage.issuer.as_str())).await.unwrap());
-    let tokens = stage.provider.redeem(&code, &pkce.verifier, &stage.redirect_uri).await.unwrap();
+    let code = fixture.pick(&pkce, &[("pick", "ada"), ("user", ""), ("role", "operator")]).await;
+    assert!(fixture.provider.is_response_of_issuer(Some(fixture.issuer.as_str())).await.unwrap());
+    let tokens = fixture.provider.redeem(&code, &pkce.verifier, &fixture.redirect_uri).await.unwrap();
     assert_eq!(tokens.expires_at, NOW.after(Duration::from_secs(300)));
 
     let id_token = tokens.id_token.as_ref().unwrap().expose();
-    let id = stage.provider.verify_id_token(id_token, Some("nonce-1")).await.unwrap();
+    let id = fixture.provider.verify_id_token(id_token, Some("nonce-1")).await.unwrap();
     assert_eq!((id.subject.as_str(), id.name.as_deref()), ("ada", Some("Ada Lovelace")));
     assert_eq!(id.auth_time, Some(NOW));
 
-    let access = stage.provider.verify_access(tokens.access_token.expose()).await.unwrap();
+    let access = fixture.provider.verify_access(tokens.access_token.expose()).await.unwrap();
     assert_eq!(access.subject, "ada");
     assert_eq!(access.client.as_deref(), Some("playhouse"));
     assert!(access.is_operator);
     assert!(access.sid.is_some() && access.sid == id.sid);
-    assert!(stage.provider.verify_access(id_token).await.is_err(), "an ID token opens no door");
-    assert!(stage.provider.verify_id_token(tokens.access_token.expose(), None).await.is_err());
+    assert!(fixture.provider.verify_access(id_token).await.is_err(), "an ID token is no access token");
+    assert!(fixture.provider.verify_id_token(tokens.access_token.expose(), None).await.is_err());
 
-    let who: serde_json::Value = {
-        let response = stage.userinfo(tokens.access_token.expose()).await;
+    let user: serde_json::Value = {
+        let response = fixture.userinfo(tokens.access_token.expose()).await;
         serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
     };
-    assert_eq!((who["sub"].as_str(), who["name"].as_str()), (Some("ada"), Some("Ada Lovelace")));
+    assert_eq!((user["sub"].as_str(), user["name"].as_str()), (Some("ada"), Some("Ada Lovelace")));
 }
 
 #[tokio::test]
-async fn a_session_goes_on_by_refreshing() {
-    let stage = Stage::start().await;
-    let first = stage.sign_in("grace").await;
-    stage.clock.advance(Duration::from_secs(11 * 3600));
-    let second = stage.provider.refresh(refresh_token(&first)).await.unwrap();
-    let access = stage.provider.verify_access(second.access_token.expose()).await.unwrap();
+async fn refresh_extends_the_session() {
+    let fixture = BuiltinFixture::start().await;
+    let first = fixture.sign_in("grace").await;
+    fixture.clock.advance(Duration::from_secs(11 * 3600));
+    let second = fixture.provider.refresh(refresh_token(&first)).await.unwrap();
+    let access = fixture.provider.verify_access(second.access_token.expose()).await.unwrap();
     assert_eq!(access.subject, "grace");
     let id_token = second.id_token.as_ref().unwrap().expose();
-    let id = stage.provider.verify_id_token(id_token, None).await.unwrap();
+    let id = fixture.provider.verify_id_token(id_token, None).await.unwrap();
     assert_eq!(id.sid, access.sid, "the same session");
-    assert_eq!(id.auth_time, Some(NOW), "they proved who they are at the beginning");
-    // Half a day later it is over, counted from the last refresh.
-    stage.clock.advance(Duration::from_secs(11 * 3600));
-    let third = stage.provider.refresh(refresh_token(&second)).await.unwrap();
-    stage.clock.advance(Duration::from_secs(12 * 3600));
-    assert!(stage.is_spent(refresh_token(&third)).await);
+    assert_eq!(id.auth_time, Some(NOW), "the user authenticated only once");
+    // It expires twelve hours after the last refresh.
+    fixture.clock.advance(Duration::from_secs(11 * 3600));
+    let third = fixture.provider.refresh(refresh_token(&second)).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(12 * 3600));
+    assert!(fixture.is_spent(refresh_token(&third)).await);
 }
 
 #[tokio::test]
-async fn a_refresh_token_that_comes_twice_ends_the_session() {
-    let stage = Stage::start().await;
-    let first = stage.sign_in("ada").await;
-    let bystander = stage.sign_in("ada").await;
-    let second = stage.provider.refresh(refresh_token(&first)).await.unwrap();
-    assert_eq!(stage.userinfo(second.access_token.expose()).await.status(), 200);
-    assert!(stage.is_spent(refresh_token(&first)).await);
-    assert!(stage.is_spent(refresh_token(&second)).await, "the thief has nothing either");
-    assert_eq!(stage.userinfo(second.access_token.expose()).await.status(), 401);
-    assert!(stage.provider.refresh(refresh_token(&bystander)).await.is_ok(), "another session");
+async fn reused_refresh_token_ends_the_session() {
+    let fixture = BuiltinFixture::start().await;
+    let first = fixture.sign_in("ada").await;
+    let bystander = fixture.sign_in("ada").await;
+    let second = fixture.provider.refresh(refresh_token(&first)).await.unwrap();
+    assert_eq!(fixture.userinfo(second.access_token.expose()).await.status(), 200);
+    assert!(fixture.is_spent(refresh_token(&first)).await);
+    assert!(fixture.is_spent(refresh_token(&second)).await, "the newer token is void too");
+    assert_eq!(fixture.userinfo(second.access_token.expose()).await.status(), 401);
+    assert!(fixture.provider.refresh(refresh_token(&bystander)).await.is_ok(), "another session");
 }
 
 #[tokio::test]
-async fn a_revoked_session_is_over() {
-    let stage = Stage::start().await;
-    let tokens = stage.sign_in("ada").await;
-    stage.provider.revoke(refresh_token(&tokens)).await.unwrap();
-    assert!(stage.is_spent(refresh_token(&tokens)).await);
-    assert_eq!(stage.userinfo(tokens.access_token.expose()).await.status(), 401);
-    stage.provider.revoke("no such token").await.unwrap();
+async fn revocation_ends_the_session() {
+    let fixture = BuiltinFixture::start().await;
+    let tokens = fixture.sign_in("ada").await;
+    fixture.provider.revoke(refresh_token(&tokens)).await.unwrap();
+    assert!(fixture.is_spent(refresh_token(&tokens)).await);
+    assert_eq!(fixture.userinfo(tokens.access_token.expose()).await.status(), 401);
+    fixture.provider.revoke("no such token").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_code_is_good_once_and_for_a_minute() {
-    let stage = Stage::start().await;
+async fn code_is_valid_once_and_for_a_minute() {
+    let fixture = BuiltinFixture::start().await;
     let pkce = Pkce::generate();
-    let code = stage.pick(&pkce, &[("user", "ada")]).await;
-    let redeem = async |code: &str| stage.provider.redeem(code, &pkce.verifier, &stage.redirect_uri).await;
+    let code = fixture.pick(&pkce, &[("user", "ada")]).await;
+    let redeem =
+        async |code: &str| fixture.provider.redeem(code, &pkce.verifier, &fixture.redirect_uri).await;
     let tokens = redeem(&code).await.unwrap();
     assert!(redeem(&code).await.unwrap_err().is_invalid_grant());
-    assert!(stage.is_spent(refresh_token(&tokens)).await, "what was given for it is taken back");
+    assert!(fixture.is_spent(refresh_token(&tokens)).await, "its tokens are void");
     assert!(redeem("made-up").await.unwrap_err().is_invalid_grant());
 
-    let late = stage.pick(&pkce, &[("user", "ada")]).await;
-    stage.clock.advance(Duration::from_secs(60));
+    let late = fixture.pick(&pkce, &[("user", "ada")]).await;
+    fixture.clock.advance(Duration::from_secs(60));
     assert!(redeem(&late).await.unwrap_err().is_invalid_grant());
 }
 
 #[tokio::test]
-async fn a_code_is_good_only_for_whoever_asked() {
-    let stage = Stage::start().await;
+async fn code_is_bound_to_verifier_and_redirect_uri() {
+    let fixture = BuiltinFixture::start().await;
     let pkce = Pkce::generate();
-    let code = stage.pick(&pkce, &[("user", "ada")]).await;
-    let thief = stage.provider.redeem(&code, &Pkce::generate().verifier, &stage.redirect_uri).await;
+    let code = fixture.pick(&pkce, &[("user", "ada")]).await;
+    let thief = fixture.provider.redeem(&code, &Pkce::generate().verifier, &fixture.redirect_uri).await;
     assert!(thief.unwrap_err().is_invalid_grant());
-    let owner = stage.provider.redeem(&code, &pkce.verifier, &stage.redirect_uri).await;
-    assert!(owner.unwrap_err().is_invalid_grant(), "it is in the wrong hands now");
+    let owner = fixture.provider.redeem(&code, &pkce.verifier, &fixture.redirect_uri).await;
+    assert!(owner.unwrap_err().is_invalid_grant(), "the code is spent");
 
-    let code = stage.pick(&pkce, &[("user", "ada")]).await;
-    let elsewhere = stage.redirect_uri.join("elsewhere").unwrap();
-    let answer = stage.provider.redeem(&code, &pkce.verifier, &elsewhere).await;
-    assert!(answer.unwrap_err().is_invalid_grant());
+    let code = fixture.pick(&pkce, &[("user", "ada")]).await;
+    let elsewhere = fixture.redirect_uri.join("elsewhere").unwrap();
+    let result = fixture.provider.redeem(&code, &pkce.verifier, &elsewhere).await;
+    assert!(result.unwrap_err().is_invalid_grant());
 }
 
 #[tokio::test]
-async fn a_client_with_a_secret_has_to_know_it() {
+async fn client_secret_is_required_if_configured() {
     let right = Config { client_secret: Some(secret("hu:sh +")), ..config() };
-    let stage = Stage::with(&right).await;
-    assert!(stage.provider.refresh("made-up").await.unwrap_err().is_invalid_grant());
-    stage.sign_in("ada").await;
+    let fixture = BuiltinFixture::with(&right).await;
+    assert!(fixture.provider.refresh("made-up").await.unwrap_err().is_invalid_grant());
+    fixture.sign_in("ada").await;
     for wrong in [
         Config { client_secret: Some(secret("other")), ..right.clone() },
         Config { client_secret: None, ..right.clone() },
         Config { client_id: "other".to_owned(), ..right.clone() },
     ] {
-        let error = provider(&wrong, &stage.issuer, &stage.clock).refresh("made-up").await.unwrap_err();
+        let error = provider(&wrong, &fixture.issuer, &fixture.clock).refresh("made-up").await.unwrap_err();
         assert!(matches!(&error, Error::Rejected { error, .. } if error == "invalid_client"), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn scripts_have_tokens_without_a_browser() {
-    let stage = Stage::start().await;
+async fn scripts_get_tokens_without_a_browser() {
+    let fixture = BuiltinFixture::start().await;
     let access = async |user: &str, roles: Option<&str>| {
-        stage.provider.verify_access(&stage.builtin.token(user, roles).unwrap()).await.unwrap()
+        fixture.provider.verify_access(&fixture.builtin.token(user, roles).unwrap()).await.unwrap()
     };
     let player = access("bot-1", None).await;
     assert_eq!((player.subject.as_str(), player.roles.len(), player.sid.as_ref()), ("bot-1", 0, None));
@@ -229,29 +230,29 @@ async fn scripts_have_tokens_without_a_browser() {
     let service = access("shop", Some("service playhouse-may-entitlements")).await;
     assert!(service.is_service);
     assert_eq!(service.rights, ["entitlements"]);
-    assert_eq!(stage.userinfo(&stage.builtin.token("ada", None).unwrap()).await.status(), 200);
-    assert!(stage.builtin.token("no name", None).is_err());
+    assert_eq!(fixture.userinfo(&fixture.builtin.token("ada", None).unwrap()).await.status(), 200);
+    assert!(fixture.builtin.token("no name", None).is_err());
 }
 
 #[tokio::test]
-async fn keys_are_changed_without_anybody_noticing() {
-    let stage = Stage::start().await;
-    let before = stage.builtin.token("ada", None).unwrap();
-    stage.provider.verify_access(&before).await.unwrap();
-    stage.builtin.rotate_keys().unwrap();
-    stage.clock.advance(Duration::from_secs(10));
-    let after = stage.builtin.token("grace", None).unwrap();
-    assert_eq!(stage.provider.verify_access(&after).await.unwrap().subject, "grace");
-    assert!(stage.provider.known(&before).is_some(), "the old key is still published");
-    // When all of its tokens have expired, it goes.
-    stage.clock.advance(Duration::from_secs(3600));
-    let keys = stage.browser.get(format!("{}/jwks", stage.issuer)).send().await.unwrap();
+async fn key_rotation_keeps_old_tokens_valid() {
+    let fixture = BuiltinFixture::start().await;
+    let before = fixture.builtin.token("ada", None).unwrap();
+    fixture.provider.verify_access(&before).await.unwrap();
+    fixture.builtin.rotate_keys().unwrap();
+    fixture.clock.advance(Duration::from_secs(10));
+    let after = fixture.builtin.token("grace", None).unwrap();
+    assert_eq!(fixture.provider.verify_access(&after).await.unwrap().subject, "grace");
+    assert!(fixture.provider.cached(&before).is_some(), "the old key is still published");
+    // It is withdrawn when all of its tokens have expired.
+    fixture.clock.advance(Duration::from_secs(3600));
+    let keys = fixture.browser.get(format!("{}/jwks", fixture.issuer)).send().await.unwrap();
     let keys: serde_json::Value = serde_json::from_slice(&keys.bytes().await.unwrap()).unwrap();
     assert_eq!(keys["keys"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn claims_are_where_the_configuration_looks_for_them() {
+async fn claims_are_placed_at_the_configured_paths() {
     for (roles_claim, name_claim) in [("https://games.example.org/roles", "nickname"), ("a.b.c", "a.name")] {
         let config = Config {
             roles_claim: roles_claim.to_owned(),
@@ -259,9 +260,9 @@ async fn claims_are_where_the_configuration_looks_for_them() {
             audiences: vec!["games".to_owned(), "playhouse".to_owned()],
             ..config()
         };
-        let stage = Stage::with(&config).await;
-        let token = stage.builtin.token("ada", Some("operator")).unwrap();
-        let access = stage.provider.verify_access(&token).await.unwrap();
+        let fixture = BuiltinFixture::with(&config).await;
+        let token = fixture.builtin.token("ada", Some("operator")).unwrap();
+        let access = fixture.provider.verify_access(&token).await.unwrap();
         assert!(access.is_operator, "{roles_claim}");
         assert_eq!(access.name.as_deref(), Some("Ada Lovelace"));
     }

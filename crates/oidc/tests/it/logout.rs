@@ -1,18 +1,18 @@
-//! Logout tokens: whom the issuer wants to be signed out. The rules of OpenID Connect Back-Channel Logout 1.0.
+//! Logout tokens (OpenID Connect Back-Channel Logout 1.0).
 
 use base::Timestamp;
-use oidc::{LogoutToken, Refused};
+use oidc::{LogoutToken, TokenError};
 use serde_json::{Value, json};
 
 use crate::NOW;
-use crate::double::{World, changed};
+use crate::fake_issuer::{Fixture, changed};
 
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 
-fn claims(world: &World, changes: &Value) -> Value {
+fn claims(fixture: &Fixture, changes: &Value) -> Value {
     let now = NOW.as_millis() / 1000;
     let claims = json!({
-        "iss": world.double.issuer.as_str(),
+        "iss": fixture.fake.issuer.as_str(),
         "sub": "f3a1",
         "sid": "session-1",
         "aud": "playhouse",
@@ -24,37 +24,37 @@ fn claims(world: &World, changes: &Value) -> Value {
     changed(claims, changes)
 }
 
-async fn verify(world: &World, changes: Value) -> Result<LogoutToken, Refused> {
-    let header = changed(world.signer.header(), &json!({ "typ": "logout+jwt" }));
-    let token = world.signer.sign_with(&header, &claims(world, &changes));
-    world.provider.verify_logout_token(&token).await
+async fn verify(fixture: &Fixture, changes: Value) -> Result<LogoutToken, TokenError> {
+    let header = changed(fixture.signer.header(), &json!({ "typ": "logout+jwt" }));
+    let token = fixture.signer.sign_with(&header, &claims(fixture, &changes));
+    fixture.provider.verify_logout_token(&token).await
 }
 
 #[tokio::test]
-async fn a_good_token_says_whom_to_sign_out() {
-    let world = World::start().await;
-    let logout = verify(&world, json!({})).await.unwrap();
-    assert_eq!(logout.issuer, world.double.issuer.as_str());
+async fn valid_token_yields_session_and_user() {
+    let fixture = Fixture::start().await;
+    let logout = verify(&fixture, json!({})).await.unwrap();
+    assert_eq!(logout.issuer, fixture.fake.issuer.as_str());
     assert_eq!(logout.subject.as_deref(), Some("f3a1"));
     assert_eq!(logout.sid.as_deref(), Some("session-1"));
     assert_eq!(logout.jti, "once");
     assert_eq!(logout.expires_at, Timestamp::from_millis(NOW.as_millis() + 150_000), "with the skew");
-    assert_eq!(verify(&world, json!({ "sid": null })).await.unwrap().sid, None);
-    assert_eq!(verify(&world, json!({ "sub": null })).await.unwrap().subject, None);
-    // Older issuers set no expiry and no type.
-    assert_eq!(verify(&world, json!({ "exp": null })).await.unwrap().expires_at, logout.expires_at);
+    assert_eq!(verify(&fixture, json!({ "sid": null })).await.unwrap().sid, None);
+    assert_eq!(verify(&fixture, json!({ "sub": null })).await.unwrap().subject, None);
+    // Older issuers set neither expiry nor type.
+    assert_eq!(verify(&fixture, json!({ "exp": null })).await.unwrap().expires_at, logout.expires_at);
     for kind in [json!("JWT"), Value::Null] {
-        let header = changed(world.signer.header(), &json!({ "typ": kind }));
-        let token = world.signer.sign_with(&header, &claims(&world, &json!({})));
-        assert!(world.provider.verify_logout_token(&token).await.is_ok(), "{kind}");
+        let header = changed(fixture.signer.header(), &json!({ "typ": kind }));
+        let token = fixture.signer.sign_with(&header, &claims(&fixture, &json!({})));
+        assert!(fixture.provider.verify_logout_token(&token).await.is_ok(), "{kind}");
     }
 }
 
 #[tokio::test]
-async fn each_rule_is_held() {
-    let world = World::start().await;
+async fn invalid_tokens_are_refused() {
+    let fixture = Fixture::start().await;
     let now = NOW.as_millis() / 1000;
-    let kind = async |changes: Value| verify(&world, changes).await.unwrap_err();
+    let error = async |changes: Value| verify(&fixture, changes).await.unwrap_err();
     for wrong in [
         json!({ "events": null }),
         json!({ "events": {} }),
@@ -63,7 +63,7 @@ async fn each_rule_is_held() {
         json!({ "events": { "http://schemas.openid.net/event/other": {} } }),
         json!({ "nonce": "n" }),
     ] {
-        assert!(matches!(kind(wrong.clone()).await, Refused::WrongType), "{wrong}");
+        assert!(matches!(error(wrong.clone()).await, TokenError::WrongType), "{wrong}");
     }
     for wrong in [
         json!({ "iat": null }),
@@ -72,24 +72,24 @@ async fn each_rule_is_held() {
         json!({ "sub": null, "sid": null }),
         json!({ "exp": "soon" }),
     ] {
-        assert!(matches!(kind(wrong.clone()).await, Refused::Malformed), "{wrong}");
+        assert!(matches!(error(wrong.clone()).await, TokenError::Malformed), "{wrong}");
     }
-    assert!(matches!(kind(json!({ "iss": "https://evil" })).await, Refused::WrongIssuer));
-    assert!(matches!(kind(json!({ "aud": "other" })).await, Refused::WrongAudience));
-    assert!(matches!(kind(json!({ "exp": now - 30 })).await, Refused::Expired));
-    assert!(matches!(kind(json!({ "iat": now - 150, "exp": null })).await, Refused::Expired));
-    assert!(matches!(kind(json!({ "iat": now + 31 })).await, Refused::NotYetValid));
+    assert!(matches!(error(json!({ "iss": "https://evil" })).await, TokenError::WrongIssuer));
+    assert!(matches!(error(json!({ "aud": "other" })).await, TokenError::WrongAudience));
+    assert!(matches!(error(json!({ "exp": now - 30 })).await, TokenError::Expired));
+    assert!(matches!(error(json!({ "iat": now - 150, "exp": null })).await, TokenError::Expired));
+    assert!(matches!(error(json!({ "iat": now + 31 })).await, TokenError::NotYetValid));
 }
 
 #[tokio::test]
-async fn other_kinds_of_tokens_sign_nobody_out() {
-    let world = World::start().await;
+async fn other_kinds_of_tokens_are_not_logout_tokens() {
+    let fixture = Fixture::start().await;
     for kind in ["at+jwt", "secevent+jwt"] {
-        let header = changed(world.signer.header(), &json!({ "typ": kind }));
-        let token = world.signer.sign_with(&header, &claims(&world, &json!({})));
-        let answer = world.provider.verify_logout_token(&token).await;
-        assert!(matches!(answer, Err(Refused::WrongType)), "{kind}");
+        let header = changed(fixture.signer.header(), &json!({ "typ": kind }));
+        let token = fixture.signer.sign_with(&header, &claims(&fixture, &json!({})));
+        let result = fixture.provider.verify_logout_token(&token).await;
+        assert!(matches!(result, Err(TokenError::WrongType)), "{kind}");
     }
-    let access = world.token(&json!({}));
-    assert!(matches!(world.provider.verify_logout_token(&access).await, Err(Refused::WrongType)));
+    let access = fixture.token(&json!({}));
+    assert!(matches!(fixture.provider.verify_logout_token(&access).await, Err(TokenError::WrongType)));
 }

@@ -1,11 +1,11 @@
-//! The issuer as a relying party sees it: against a double that can do everything wrong, and against the builtin one.
+//! The relying party, against a fake issuer that can misbehave in every way, and against the builtin issuer.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod access;
 mod builtin;
 mod client;
-mod double;
+mod fake_issuer;
 mod flow;
 mod id_tokens;
 mod logout;
@@ -21,10 +21,10 @@ use prometheus_client::registry::Registry;
 use url::Url;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// When everything happens.
+/// The start time of every test.
 const NOW: Timestamp = Timestamp::from_millis(1_772_366_400_000);
 
-/// The defaults.
+/// The default settings.
 fn config() -> Config {
     Config {
         issuer: IssuerUrl::Builtin,

@@ -1,4 +1,4 @@
-//! A third party's frontend, made by hand: it matches whoever watches, and does wrong when told to.
+//! A fake frontend: it matches any two watchers, and can be configured to misbehave.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
-/// What it does wrong.
+/// How the frontend misbehaves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Behaviour {
     /// Never assigns anything.
@@ -24,10 +24,10 @@ pub(crate) struct Behaviour {
     pub(crate) refuse: bool,
     /// Assigns every ticket twice.
     pub(crate) twice: bool,
-    /// Sends the opponents of every so manyth match to different places; never if 0.
+    /// Every how manyth match has two different connections; never if 0.
     pub(crate) apart_every: u64,
-    /// Says goodbye after so many calls on a connection; never if 0.
-    pub(crate) goodbye_after: u64,
+    /// Sends GOAWAY after this many calls on a connection; never if 0.
+    pub(crate) goaway_after: u64,
     /// Streams per connection.
     pub(crate) max_streams: Option<u32>,
 }
@@ -37,24 +37,24 @@ struct State {
     behaviour: Behaviour,
     tickets: Cell<u64>,
     matches: Cell<u64>,
-    lonely: RefCell<Option<oneshot::Sender<String>>>,
+    unmatched: RefCell<Option<oneshot::Sender<String>>>,
 }
 
-/// Starts it on a thread of its own, which lives as long as the process.
+/// Starts the frontend on a separate thread, which lives as long as the process.
 pub(crate) fn start(behaviour: Behaviour) -> Target {
-    let (tell, told) = mpsc::channel::<SocketAddr>();
+    let (sender, receiver) = mpsc::channel::<SocketAddr>();
     std::thread::spawn(move || {
         let state = Rc::new(State { behaviour, ..State::default() });
         open_match_load::run(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            tell.send(listener.local_addr().unwrap()).unwrap();
+            sender.send(listener.local_addr().unwrap()).unwrap();
             while let Ok((socket, _)) = listener.accept().await {
                 spawn_local(serve(socket, Rc::clone(&state)));
             }
         })
         .unwrap();
     });
-    format!("http://{}", told.recv().unwrap()).parse().unwrap()
+    format!("http://{}", receiver.recv().unwrap()).parse().unwrap()
 }
 
 async fn serve(socket: TcpStream, state: Rc<State>) {
@@ -67,18 +67,18 @@ async fn serve(socket: TcpStream, state: Rc<State>) {
     let mut calls = 0;
     while let Some(Ok((request, answer))) = connection.accept().await {
         calls += 1;
-        if calls == state.behaviour.goodbye_after {
+        if calls == state.behaviour.goaway_after {
             connection.graceful_shutdown();
         }
         let state = Rc::clone(&state);
         spawn_local(async move {
-            // A client that resets its stream is not a mistake.
-            let _ = answer_call(request, answer, &state).await;
+            // A stream that the client resets is not an error.
+            let _ = handle_call(request, answer, &state).await;
         });
     }
 }
 
-async fn answer_call(
+async fn handle_call(
     request: Request<RecvStream>,
     mut answer: SendResponse<Bytes>,
     state: &State,
@@ -101,7 +101,7 @@ async fn answer_call(
         return stream.send_trailers(ok());
     }
     assert!(received[7..].starts_with(b"ticket-"));
-    let opponent = state.lonely.take();
+    let opponent = state.unmatched.take();
     let connection = match opponent {
         _ if state.behaviour.silent => std::future::pending().await,
         Some(opponent) => {
@@ -112,9 +112,9 @@ async fn answer_call(
             format!("match-{number}{suffix}")
         }
         None => {
-            let (tell, told) = oneshot::channel();
-            state.lonely.replace(Some(tell));
-            told.await.unwrap()
+            let (sender, receiver) = oneshot::channel();
+            state.unmatched.replace(Some(sender));
+            receiver.await.unwrap()
         }
     };
     let mut stream = answer.send_response(Response::new(()), false)?;
@@ -135,7 +135,7 @@ fn assign(stream: &mut SendStream<Bytes>, connection: &str) -> Result<(), h2::Er
     stream.send_data(frame(&response), false)
 }
 
-/// A message whose field 1 is this text.
+/// Encodes a message whose field 1 is this text.
 fn text(text: &str) -> Vec<u8> {
     [&[0x0a, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat()
 }

@@ -1,21 +1,21 @@
-//! The log on every kind of store.
+//! The audit log on every kind of store.
 
 use ::config::{Setting, Value as Configured};
 use db::DbUrl;
-use testkit::SqlPlace;
+use testkit::TestDatabase;
 
 use super::*;
 use crate::MIGRATIONS;
 
 testkit::on_all_stores!(
-    the_commit_of_a_change_marks_its_entry,
-    an_outcome_is_set_once,
+    commit_of_a_change_marks_its_entry,
+    outcome_is_set_once,
     old_entries_are_removed_with_their_marks
 );
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-async fn open(place: &SqlPlace, retention: Duration) -> AuditLog {
+async fn open(place: &TestDatabase, retention: Duration) -> AuditLog {
     let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
     let config = db::Config { url, max_connections: 4, acquire_timeout: PATIENCE, migrate: false };
     let db = Db::open(&config).await.unwrap();
@@ -36,14 +36,14 @@ fn attempt(target: &str) -> Attempt {
     }
 }
 
-async fn outcomes(log: &AuditLog) -> Vec<(String, Outcome)> {
-    let entries = log.list(&EntryFilter::default(), Page::After(0), 1_000).await.unwrap();
+async fn outcomes(log: &AuditLog) -> Vec<(String, AuditOutcome)> {
+    let entries = log.list(&AuditFilter::default(), Page::After(0), 1_000).await.unwrap();
     entries.into_iter().map(|entry| (entry.target, entry.outcome)).collect()
 }
 
-async fn the_commit_of_a_change_marks_its_entry(place: &SqlPlace) {
+async fn commit_of_a_change_marks_its_entry(place: &TestDatabase) {
     let log = open(place, PATIENCE).await;
-    let change = async |entry: OpenEntry, times: usize, commit: bool| {
+    let change = async |entry: PendingEntry, times: usize, commit: bool| {
         let change = async {
             for _ in 0..times {
                 let tx = log.db.begin().await.unwrap();
@@ -62,36 +62,40 @@ async fn the_commit_of_a_change_marks_its_entry(place: &SqlPlace) {
     let finished = log.begin(&attempt("finished")).await.unwrap();
     change(finished, 1, true).await;
     log.finish(&finished, 204).await.unwrap();
-    // What others commit meanwhile is not theirs.
+    // A transaction outside the change marks nothing.
     log.db.begin().await.unwrap().commit().await.unwrap();
     let expected = [
-        ("rolled back", Outcome::Unknown),
-        ("committed", Outcome::Committed),
-        ("committed twice", Outcome::Committed),
-        ("finished", Outcome::Done),
+        ("rolled back", AuditOutcome::Unknown),
+        ("committed", AuditOutcome::Committed),
+        ("committed twice", AuditOutcome::Committed),
+        ("finished", AuditOutcome::Done),
     ];
     assert_eq!(outcomes(&log).await, expected.map(|(target, outcome)| (target.to_owned(), outcome)));
     for (target, outcome) in expected {
         let filter =
-            EntryFilter { outcome: Some(outcome), target: Some(target.to_owned()), ..EntryFilter::default() };
+            AuditFilter { outcome: Some(outcome), target: Some(target.to_owned()), ..AuditFilter::default() };
         let found = log.list(&filter, Page::Before(None), 10).await.unwrap();
         assert!(found.iter().any(|entry| entry.target == target), "{target}");
     }
 }
 
-async fn an_outcome_is_set_once(place: &SqlPlace) {
+async fn outcome_is_set_once(place: &TestDatabase) {
     let log = open(place, PATIENCE).await;
     let entry = log.begin(&attempt("one")).await.unwrap();
     log.finish(&entry, 200).await.unwrap();
     log.finish(&entry, 500).await.unwrap();
-    log.refused(&attempt("two"), 403).await.unwrap();
-    let entries = log.list(&EntryFilter::default(), Page::After(0), 10).await.unwrap();
+    log.record_refusal(&attempt("two"), 403).await.unwrap();
+    let entries = log.list(&AuditFilter::default(), Page::After(0), 10).await.unwrap();
     let found: Vec<_> = entries.iter().map(|entry| (entry.outcome, entry.status)).collect();
-    assert_eq!(found, [(Outcome::Done, Some(200)), (Outcome::Refused, Some(403))]);
-    assert_eq!(entries[0].note.as_ref().unwrap().chars().count(), MAX_NOTE, "it is cut to its column");
+    assert_eq!(found, [(AuditOutcome::Done, Some(200)), (AuditOutcome::Refused, Some(403))]);
+    assert_eq!(
+        entries[0].note.as_ref().unwrap().chars().count(),
+        MAX_NOTE,
+        "truncated to the width of the column"
+    );
 }
 
-async fn old_entries_are_removed_with_their_marks(place: &SqlPlace) {
+async fn old_entries_are_removed_with_their_marks(place: &TestDatabase) {
     let log = open(place, Duration::from_secs(3600)).await;
     for at in 0..700 {
         let entry = log.begin(&attempt(&format!("old {at}"))).await.unwrap();
@@ -111,7 +115,7 @@ async fn old_entries_are_removed_with_their_marks(place: &SqlPlace) {
         (log.tick().await.unwrap(), log.tick().await.unwrap(), log.tick().await.unwrap()),
         (500, 200, 0)
     );
-    assert_eq!(outcomes(&log).await, [("new".to_owned(), Outcome::Committed)]);
+    assert_eq!(outcomes(&log).await, [("new".to_owned(), AuditOutcome::Committed)]);
     let mut connection = log.db.connection().await.unwrap();
     let (marks,): (i64,) = db::on!(connection, raw => {
         sqlx::query_as("SELECT COUNT(*) FROM audit_commits").fetch_one(raw).await.unwrap()
@@ -120,17 +124,17 @@ async fn old_entries_are_removed_with_their_marks(place: &SqlPlace) {
 }
 
 #[test]
-fn a_status_is_an_outcome() {
+fn status_determines_the_outcome() {
     for (status, outcome) in
         [(200, "done"), (204, "done"), (403, "refused"), (409, "refused"), (500, "failed"), (503, "failed")]
     {
-        assert_eq!(Outcome::of(status).word(), outcome, "{status}");
+        assert_eq!(AuditOutcome::from_status(status).word(), outcome, "{status}");
     }
-    assert!(Outcome::ALL.iter().all(|outcome| Outcome::parse(outcome.word()) == Some(*outcome)));
+    assert!(AuditOutcome::ALL.iter().all(|outcome| AuditOutcome::parse(outcome.word()) == Some(*outcome)));
 }
 
 #[test]
-fn long_and_wild_texts_are_cut_to_their_columns() {
-    assert_eq!(start("a\nb\u{1b}[31mc", 100), "a b [31mc");
-    assert_eq!(start(&"ä".repeat(600), MAX_NOTE).chars().count(), MAX_NOTE);
+fn long_texts_are_truncated_and_control_characters_replaced() {
+    assert_eq!(truncate("a\nb\u{1b}[31mc", 100), "a b [31mc");
+    assert_eq!(truncate(&"ä".repeat(600), MAX_NOTE).chars().count(), MAX_NOTE);
 }

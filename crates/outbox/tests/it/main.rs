@@ -1,9 +1,10 @@
-//! From the outbox to the bus: the embedded pair (SQLite and the log in process) and the pair of servers (MariaDB and NATS).
+//! The outbox and its relay on both pairs of stores: embedded (SQLite and the in-process bus) and servers (MariaDB and NATS).
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-mod filling;
+mod console;
 mod publishing;
+mod restore;
 
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ use futures::StreamExt;
 use outbox::{Outbox, Relay};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use testkit::{Nats, SqlPlace, SqlServer};
+use testkit::{Nats, SqlServer, TestDatabase};
 use work_queue::{Filter, State};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs each behaviour on both pairs of stores.
+/// Runs each test on both pairs of stores.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod embedded {
@@ -42,9 +43,9 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// A database and a bus, for one test alone.
+/// A database and a bus for one test.
 struct Pair {
-    place: SqlPlace,
+    place: TestDatabase,
     db: Db,
     bus: Bus,
     bus_config: bus::Config,
@@ -52,16 +53,16 @@ struct Pair {
 
 impl Pair {
     async fn embedded() -> Self {
-        Self::open(SqlPlace::sqlite().unwrap(), bus_config("memory:", "playhouse")).await
+        Self::open(TestDatabase::sqlite().unwrap(), bus_config("memory:", "playhouse")).await
     }
 
     async fn on_servers() -> Result<Self, testkit::Error> {
-        let place = SqlPlace::Server(SqlServer::shared().await?.database().await);
-        let streams = Nats::shared().await?.streams();
+        let place = TestDatabase::Server(SqlServer::shared().await?.database().await);
+        let streams = Nats::shared().await?.namespace();
         Ok(Self::open(place, bus_config(streams.url(), streams.prefix())).await)
     }
 
-    async fn open(place: SqlPlace, bus_config: bus::Config) -> Self {
+    async fn open(place: TestDatabase, bus_config: bus::Config) -> Self {
         let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
         let config =
             db::Config { url, max_connections: 8, acquire_timeout: Duration::from_secs(10), migrate: true };
@@ -96,8 +97,8 @@ impl Pair {
         tx.commit().await.unwrap();
     }
 
-    /// What is on the bus, oldest first, with the trace of its headers where it has any.
-    async fn told(&self) -> Vec<Value> {
+    /// Returns the events on the bus, oldest first. On NATS it also checks their headers.
+    async fn published(&self) -> Vec<Value> {
         if let Bus::Memory(memory) = &self.bus {
             let stored = memory.read_after(0, usize::MAX);
             return stored.iter().map(|event| serde_json::from_slice(&event.body).unwrap()).collect();
@@ -143,16 +144,16 @@ fn event(key: &str, n: usize) -> Event {
         time: Timestamp::from_millis(1_772_366_400_000),
         key: Some(key.to_owned()),
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
-        data: Json::of(&json!({ "n": n })).unwrap(),
+        data: Json::from_value(&json!({ "n": n })).unwrap(),
     }
 }
 
-fn numbers(told: &[Value]) -> Vec<u64> {
-    told.iter().map(|event| event["data"]["n"].as_u64().unwrap()).collect()
+fn numbers(published: &[Value]) -> Vec<u64> {
+    published.iter().map(|event| event["data"]["n"].as_u64().unwrap()).collect()
 }
 
 async fn states(outbox: &Outbox) -> Vec<State> {
-    let mut entries = outbox.queue().list(Filter::All, 1_000).await.unwrap();
-    entries.reverse();
-    entries.iter().map(|entry| entry.state).collect()
+    let mut rows = outbox.queue().list(Filter::All, 1_000).await.unwrap();
+    rows.reverse();
+    rows.iter().map(|row| row.state).collect()
 }

@@ -1,20 +1,20 @@
-//! What a relay makes of what it finds.
+//! What the relay does with each kind of row.
 
 use super::*;
 
 on_both!(
-    what_was_committed_is_published_as_it_was_appended,
-    what_the_bus_can_never_take_fails_and_holds_up_its_key_only,
-    what_cannot_be_read_fails,
-    what_is_published_again_is_stored_once,
-    an_event_without_a_key_waits_for_nobody,
+    committed_events_are_published_in_order,
+    permanently_refused_event_fails_and_blocks_only_its_key,
+    unreadable_row_fails,
+    republished_event_is_stored_once,
+    event_without_a_key_is_independent,
     all_events_of_a_batch_row_are_published,
-    a_batch_row_is_appended_once,
-    of_a_batch_row_only_what_the_bus_can_never_take_fails,
-    bytes_that_hold_no_event_are_kept_as_a_failed_row,
+    batch_row_is_appended_once,
+    only_the_permanently_refused_event_of_a_batch_fails,
+    unreadable_bytes_are_kept_as_a_failed_row,
 );
 
-async fn what_was_committed_is_published_as_it_was_appended(pair: &Pair) {
+async fn committed_events_are_published_in_order(pair: &Pair) {
     let outbox = pair.outbox();
     let events = [event("a", 1), event("b", 2), event("a", 3)];
     pair.append(&outbox, &events).await;
@@ -23,40 +23,41 @@ async fn what_was_committed_is_published_as_it_was_appended(pair: &Pair) {
     tx.rollback().await.unwrap();
     let report = pair.relay(&outbox).tick().await.unwrap();
     assert_eq!(report.finished.done, 3);
-    let told = pair.told().await;
-    // The third is behind the first of its key, in a second round.
-    assert_eq!(numbers(&told), [1, 2, 3]);
-    assert_eq!(told[0]["id"], events[0].id.to_string());
-    assert_eq!(told[0]["type"], "playhouse.test.happened.v1");
-    assert_eq!(told[0]["partitionkey"], "a");
-    assert_eq!(told[0]["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let published = pair.published().await;
+    // The third follows the first of its key in a second round.
+    assert_eq!(numbers(&published), [1, 2, 3]);
+    assert_eq!(published[0]["id"], events[0].id.to_string());
+    assert_eq!(published[0]["type"], "playhouse.test.happened.v1");
+    assert_eq!(published[0]["partitionkey"], "a");
+    assert_eq!(published[0]["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     assert_eq!(states(&outbox).await, [State::Done; 3]);
 }
 
-async fn what_the_bus_can_never_take_fails_and_holds_up_its_key_only(pair: &Pair) {
+async fn permanently_refused_event_fails_and_blocks_only_its_key(pair: &Pair) {
     let outbox = pair.outbox();
-    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("a", 1) };
-    let astray = Event { subject: "test.*".to_owned(), ..event("b", 2) };
-    pair.append(&outbox, &[large, astray, event("a", 3), event("c", 4)]).await;
+    let large = Event { data: Json::from_value(&"x".repeat(1 << 20)).unwrap(), ..event("a", 1) };
+    let bad_subject = Event { subject: "test.*".to_owned(), ..event("b", 2) };
+    pair.append(&outbox, &[large, bad_subject, event("a", 3), event("c", 4)]).await;
     let relay = pair.relay(&outbox);
     while relay.tick().await.unwrap().claimed > 0 {}
-    assert_eq!(numbers(&pair.told().await), [4]);
+    assert_eq!(numbers(&pair.published().await), [4]);
     let failed = outbox.queue().list(Filter::Failed, 10).await.unwrap();
     assert_eq!(failed.len(), 2);
-    assert!(failed.iter().any(|entry| entry.cause.as_deref().unwrap().contains("too large")), "{failed:?}");
+    assert!(failed.iter().any(|row| row.cause.as_deref().unwrap().contains("too large")), "{failed:?}");
     let blocked = outbox.queue().blocked_keys(10).await.unwrap();
     let a = blocked.iter().find(|blocked| blocked.key == "a").unwrap();
     assert_eq!(a.waiting, 1);
     outbox.queue().skip(a.number).await.unwrap().unwrap();
     while relay.tick().await.unwrap().claimed > 0 {}
-    assert_eq!(numbers(&pair.told().await), [4, 3]);
+    assert_eq!(numbers(&pair.published().await), [4, 3]);
 }
 
-async fn what_cannot_be_read_fails(pair: &Pair) {
+async fn unreadable_row_fails(pair: &Pair) {
     let outbox = pair.outbox();
     let mut tx = pair.db.begin().await.unwrap();
-    let nonsense = work_queue::New { id: Uuid::now_v7(), user: Uuid::nil(), key: "a", payload: b"no event" };
-    outbox.queue().push(&mut tx, &[nonsense]);
+    let unreadable =
+        work_queue::NewItem { id: Uuid::now_v7(), user: Uuid::nil(), key: "a", payload: b"no event" };
+    outbox.queue().push(&mut tx, &[unreadable]);
     tx.commit().await.unwrap();
     pair.append(&outbox, &[event("b", 1)]).await;
     let report = pair.relay(&outbox).tick().await.unwrap();
@@ -64,31 +65,31 @@ async fn what_cannot_be_read_fails(pair: &Pair) {
     assert_eq!(states(&outbox).await, [State::Failed, State::Done]);
 }
 
-async fn what_is_published_again_is_stored_once(pair: &Pair) {
+async fn republished_event_is_stored_once(pair: &Pair) {
     let outbox = pair.outbox();
     let events: Vec<Event> = (0..10).map(|n| event("a", n)).collect();
     pair.append(&outbox, &events).await;
     let relay = pair.relay(&outbox);
     relay.tick().await.unwrap();
-    assert_eq!(outbox.queue().again_since(Timestamp::from_millis(0)).await.unwrap(), 10);
+    assert_eq!(outbox.queue().reopen_done_since(Timestamp::from_millis(0)).await.unwrap(), 10);
     assert_eq!(states(&outbox).await, [State::Pending; 10]);
     assert_eq!(relay.tick().await.unwrap().finished.done, 10);
-    assert_eq!(numbers(&pair.told().await), (0..10).collect::<Vec<_>>());
+    assert_eq!(numbers(&pair.published().await), (0..10).collect::<Vec<_>>());
 }
 
-async fn an_event_without_a_key_waits_for_nobody(pair: &Pair) {
+async fn event_without_a_key_is_independent(pair: &Pair) {
     let outbox = pair.outbox();
-    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), key: None, ..event("", 1) };
+    let large = Event { data: Json::from_value(&"x".repeat(1 << 20)).unwrap(), key: None, ..event("", 1) };
     pair.append(&outbox, &[large, Event { key: None, ..event("", 2) }]).await;
     let report = pair.relay(&outbox).tick().await.unwrap();
     assert_eq!((report.finished.failed, report.finished.done), (1, 1));
 }
 
-/// While nothing gets through, nothing is counted against the events.
+/// While the bus stores nothing, no attempt is counted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bus_that_is_away_uses_up_no_attempts() {
+async fn unreachable_bus_uses_up_no_attempts() {
     let mut nats = testkit::need!(Nats::private().await);
-    let place = SqlPlace::sqlite().unwrap();
+    let place = TestDatabase::sqlite().unwrap();
     let config = bus::Config { timeout: Duration::from_millis(500), ..bus_config(&nats.url(), "away") };
     let pair = Pair::open(place, config).await;
     let outbox = pair.outbox();
@@ -96,102 +97,102 @@ async fn a_bus_that_is_away_uses_up_no_attempts() {
     nats.kill().await.unwrap();
     let relay = pair.relay(&outbox);
     for _ in 0..10 {
-        assert_eq!(relay.tick().await.unwrap().finished.not_tried, 3);
+        assert_eq!(relay.tick().await.unwrap().finished.not_attempted, 3);
     }
-    let entries = outbox.queue().list(Filter::Open, 10).await.unwrap();
-    assert!(entries.iter().all(|entry| entry.attempts == 0 && entry.cause.is_some()), "{entries:?}");
+    let rows = outbox.queue().list(Filter::Open, 10).await.unwrap();
+    assert!(rows.iter().all(|row| row.attempts == 0 && row.cause.is_some()), "{rows:?}");
     nats.start_again().await.unwrap();
-    testkit::eventually("it is published", PATIENCE, async || {
+    testkit::eventually("the events are published", PATIENCE, async || {
         relay.tick().await.unwrap();
         states(&outbox).await == [State::Done; 3]
     })
     .await;
-    let told = pair.told().await;
-    assert_eq!(numbers(&told).iter().filter(|n| **n < 3).copied().collect::<Vec<_>>(), [1, 2]);
+    let published = pair.published().await;
+    assert_eq!(numbers(&published).iter().filter(|n| **n < 3).copied().collect::<Vec<_>>(), [1, 2]);
     assert!(!pair.place.is_server());
 }
 
-/// The stream answers 400 to every event, more often than an event may be tried.
+/// The stream answers 400 to every event, for more attempts than an event has.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bus_that_refuses_for_now_uses_up_no_attempts() {
+async fn refusing_bus_uses_up_no_attempts() {
     let pair = testkit::need!(Pair::on_servers().await);
     let outbox = pair.outbox();
     let client = async_nats::connect(pair.bus_config.url.server().unwrap().as_str()).await.unwrap();
     let jetstream = async_nats::jetstream::new(client);
     let name = &pair.bus_config.stream;
-    let made = jetstream.get_stream(name).await.unwrap().cached_info().config.clone();
-    let sealed = async_nats::jetstream::stream::Config { sealed: true, ..made };
+    let original = jetstream.get_stream(name).await.unwrap().cached_info().config.clone();
+    let sealed = async_nats::jetstream::stream::Config { sealed: true, ..original };
     jetstream.update_stream(&sealed).await.unwrap();
 
-    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("large", 0) };
+    let large = Event { data: Json::from_value(&"x".repeat(1 << 20)).unwrap(), ..event("large", 0) };
     pair.append(&outbox, &[event("a", 1), event("a", 2), event("b", 3), large]).await;
     let relay = pair.relay(&outbox);
-    testkit::eventually("what is hopeless has failed", PATIENCE, async || {
+    testkit::eventually("the permanently refused event has failed", PATIENCE, async || {
         relay.tick().await.unwrap();
         states(&outbox).await[3] == State::Failed
     })
     .await;
     for _ in 0..10 {
         let report = relay.tick().await.unwrap();
-        assert_eq!((report.finished.failed, report.finished.again, report.finished.done), (0, 0, 0));
+        assert_eq!((report.finished.failed, report.finished.retry, report.finished.done), (0, 0, 0));
     }
-    let entries = outbox.queue().list(Filter::Open, 10).await.unwrap();
-    assert_eq!(entries.len(), 3);
-    assert!(entries.iter().all(|entry| entry.attempts == 0), "{entries:?}");
-    assert!(entries.iter().any(|entry| entry.cause.as_deref().unwrap().contains("sealed")), "{entries:?}");
+    let rows = outbox.queue().list(Filter::Open, 10).await.unwrap();
+    assert_eq!(rows.len(), 3);
+    assert!(rows.iter().all(|row| row.attempts == 0), "{rows:?}");
+    assert!(rows.iter().any(|row| row.cause.as_deref().unwrap().contains("sealed")), "{rows:?}");
 
     jetstream.delete_stream(name).await.unwrap();
-    testkit::eventually("it is published", PATIENCE, async || {
+    testkit::eventually("the events are published", PATIENCE, async || {
         relay.tick().await.unwrap();
         states(&outbox).await[..3] == [State::Done; 3]
     })
     .await;
-    let told = numbers(&pair.told().await);
-    assert_eq!(told.iter().filter(|n| **n < 3).copied().collect::<Vec<_>>(), [1, 2]);
+    let published = numbers(&pair.published().await);
+    assert_eq!(published.iter().filter(|n| **n < 3).copied().collect::<Vec<_>>(), [1, 2]);
     // The event that can never be stored is kept, with its bytes and the cause.
     let failed = &outbox.queue().list(Filter::Failed, 10).await.unwrap()[0];
     assert!(failed.cause.as_deref().unwrap().contains("too large") && failed.payload.len() > 1 << 20);
 }
 
-/// The stream has forgotten the ids: a repeat would be stored twice.
+/// The stream has forgotten the ids, so a repeat would be stored twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_again_after_the_duplicate_window_is_stored_once() {
+async fn event_republished_after_the_duplicate_window_is_stored_once() {
     const WINDOW: Duration = Duration::from_millis(200);
     let pair = testkit::need!(Pair::on_servers().await);
     let client = async_nats::connect(pair.bus_config.url.server().unwrap().as_str()).await.unwrap();
     let jetstream = async_nats::jetstream::new(client);
-    let made = jetstream.get_stream(&pair.bus_config.stream).await.unwrap().cached_info().config.clone();
-    let short = async_nats::jetstream::stream::Config { duplicate_window: WINDOW, ..made };
+    let original = jetstream.get_stream(&pair.bus_config.stream).await.unwrap().cached_info().config.clone();
+    let short = async_nats::jetstream::stream::Config { duplicate_window: WINDOW, ..original };
     jetstream.update_stream(&short).await.unwrap();
     let pair = Pair { bus: Bus::open(&pair.bus_config).await.unwrap(), ..pair };
-    assert_eq!(pair.bus.remembers_for(), WINDOW / 2);
+    assert_eq!(pair.bus.dedupe_period(), WINDOW / 2);
 
     let outbox = pair.outbox();
     let relay = pair.relay(&outbox);
     let other = Event { subject: "test.other.v1".to_owned(), ..event("c", 5) };
     pair.append(&outbox, &[event("a", 1), event("a", 2), event("b", 3), event("b", 4), other]).await;
     while relay.tick().await.unwrap().claimed > 0 {}
-    assert_eq!(pair.told().await.len(), 5);
-    // Another one, until its id is forgotten: then so are theirs.
+    assert_eq!(pair.published().await.len(), 5);
+    // Repeat a probe until its id is forgotten: then theirs are forgotten too.
     let probe = Event { subject: "test.probe".to_owned(), ..event("probe", 0) };
     testkit::eventually("ids are forgotten", PATIENCE, async || {
         pair.bus.publish(std::slice::from_ref(&probe)).await[0].as_ref().unwrap();
-        pair.told().await.iter().filter(|told| told["id"] == probe.id.to_string()).count() > 1
+        pair.published().await.iter().filter(|published| published["id"] == probe.id.to_string()).count() > 1
     })
     .await;
 
-    // Some are there; one was lost.
-    let lost = pair.told().await.iter().position(|told| told["data"]["n"] == 3).unwrap();
+    // One event is lost, the others are stored.
+    let lost = pair.published().await.iter().position(|published| published["data"]["n"] == 3).unwrap();
     let stream = jetstream.get_stream(&pair.bus_config.stream).await.unwrap();
     stream.delete_message(lost as u64 + 1).await.unwrap();
-    assert_eq!(outbox.queue().again_since(Timestamp::from_millis(0)).await.unwrap(), 5);
+    assert_eq!(outbox.queue().reopen_done_since(Timestamp::from_millis(0)).await.unwrap(), 5);
     pair.append(&outbox, &[event("a", 6)]).await;
     while relay.tick().await.unwrap().claimed > 0 {}
     assert!(states(&outbox).await.iter().all(|state| *state == State::Done));
-    let mut told = numbers(&pair.told().await);
-    told.retain(|n| *n != 0);
-    told.sort_unstable();
-    assert_eq!(told, [1, 2, 3, 4, 5, 6]);
+    let mut published = numbers(&pair.published().await);
+    published.retain(|n| *n != 0);
+    published.sort_unstable();
+    assert_eq!(published, [1, 2, 3, 4, 5, 6]);
 }
 
 async fn append_batch(pair: &Pair, outbox: &Outbox, id: Uuid, events: &[Event]) -> Result<(), db::Error> {
@@ -207,56 +208,56 @@ async fn all_events_of_a_batch_row_are_published(pair: &Pair) {
     pair.append(&outbox, &[event("single", 50)]).await;
     let report = pair.relay(&outbox).tick().await.unwrap();
     assert_eq!(report.finished.done, 2);
-    let told = pair.told().await;
-    assert_eq!(numbers(&told), (0..=50).collect::<Vec<u64>>());
-    assert_eq!(told[7]["id"], events[7].id.to_string());
-    assert_eq!(told[7]["partitionkey"], "key-7");
+    let published = pair.published().await;
+    assert_eq!(numbers(&published), (0..=50).collect::<Vec<u64>>());
+    assert_eq!(published[7]["id"], events[7].id.to_string());
+    assert_eq!(published[7]["partitionkey"], "key-7");
     assert_eq!(states(&outbox).await, [State::Done; 2]);
 }
 
-async fn a_batch_row_is_appended_once(pair: &Pair) {
+async fn batch_row_is_appended_once(pair: &Pair) {
     let (outbox, id) = (pair.outbox(), Uuid::now_v7());
     append_batch(pair, &outbox, id, &[event("a", 1)]).await.unwrap();
     let again = append_batch(pair, &outbox, id, &[event("a", 2)]).await.unwrap_err();
     assert!(matches!(again, db::Error::Duplicate(_)), "{again:?}");
     pair.relay(&outbox).tick().await.unwrap();
-    assert_eq!(numbers(&pair.told().await), [1]);
+    assert_eq!(numbers(&pair.published().await), [1]);
 }
 
-async fn of_a_batch_row_only_what_the_bus_can_never_take_fails(pair: &Pair) {
+async fn only_the_permanently_refused_event_of_a_batch_fails(pair: &Pair) {
     let outbox = pair.outbox();
-    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("b", 1) };
+    let large = Event { data: Json::from_value(&"x".repeat(1 << 20)).unwrap(), ..event("b", 1) };
     let (id, large_id) = (Uuid::now_v7(), *large.id.as_uuid());
     let events = [event("a", 0), large, event("c", 2), event("d", 3)];
     append_batch(pair, &outbox, id, &events).await.unwrap();
     let relay = pair.relay(&outbox);
     while relay.tick().await.unwrap().claimed > 0 {}
-    assert_eq!(numbers(&pair.told().await), [0, 2, 3]);
+    assert_eq!(numbers(&pair.published().await), [0, 2, 3]);
     assert_eq!(states(&outbox).await, [State::Done, State::Failed, State::Done, State::Done]);
     let failed = outbox.queue().find(large_id).await.unwrap().unwrap();
     assert!(failed.cause.as_deref().unwrap().contains("too large"), "{failed:?}");
-    assert!(outbox.queue().find(id).await.unwrap().is_none(), "the parts stand for it");
+    assert!(outbox.queue().find(id).await.unwrap().is_none(), "the split rows replace it");
 
-    // Somebody who does not know that it was appended does so again: nothing changes.
+    // A caller that does not know about its commit appends again: nothing changes.
     append_batch(pair, &outbox, id, &events).await.unwrap();
     while relay.tick().await.unwrap().claimed > 0 {}
-    assert_eq!(numbers(&pair.told().await), [0, 2, 3]);
+    assert_eq!(numbers(&pair.published().await), [0, 2, 3]);
     assert_eq!(states(&outbox).await, [State::Done, State::Failed, State::Done, State::Done]);
 }
 
-/// One event of a row is hopeless, one is refused for now (its subject is full), one is stored.
+/// One event of a row is refused permanently, one transiently (its subject is full), and one is stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_batch_row_only_what_was_not_stored_is_published_again() {
+async fn stored_events_of_a_batch_are_not_published_again() {
     use async_nats::jetstream::stream;
     let pair = testkit::need!(Pair::on_servers().await);
     let client = async_nats::connect(pair.bus_config.url.server().unwrap().as_str()).await.unwrap();
     let jetstream = async_nats::jetstream::new(client);
-    let made = jetstream.get_stream(&pair.bus_config.stream).await.unwrap().cached_info().config.clone();
+    let original = jetstream.get_stream(&pair.bus_config.stream).await.unwrap().cached_info().config.clone();
     let one_each = stream::Config {
         max_messages_per_subject: 1,
         discard: stream::DiscardPolicy::New,
         discard_new_per_subject: true,
-        ..made.clone()
+        ..original.clone()
     };
     jetstream.update_stream(&one_each).await.unwrap();
     let outbox = pair.outbox();
@@ -265,7 +266,7 @@ async fn of_a_batch_row_only_what_was_not_stored_is_published_again() {
     pair.append(&outbox, &[to_full("first", 0)]).await;
     relay.tick().await.unwrap();
 
-    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("a", 1) };
+    let large = Event { data: Json::from_value(&"x".repeat(1 << 20)).unwrap(), ..event("a", 1) };
     let (refused, stored) = (to_full("b", 2), event("c", 3));
     let row = Uuid::now_v7();
     append_batch(&pair, &outbox, row, &[large.clone(), refused.clone(), stored.clone()]).await.unwrap();
@@ -275,28 +276,28 @@ async fn of_a_batch_row_only_what_was_not_stored_is_published_again() {
     let [large_row, refused_row, stored_row] =
         [find(&large).await, find(&refused).await, find(&stored).await];
     assert_eq!([large_row.state, refused_row.state], [State::Pending; 2]);
-    // No relay gets the stored event, and republishing still does.
+    // No relay claims the stored event, but an operator can still republish it.
     assert_eq!((stored_row.state, stored_row.created), (State::Done, created));
-    // The refused event may be stored all the same: its row is as old and as often claimed as the row that it comes from.
+    // The refused event may have been stored: its row inherits the age and the lease number of the batch row.
     assert_eq!((refused_row.lease, refused_row.created), (1, created));
 
-    testkit::eventually("what is hopeless has failed", PATIENCE, async || {
+    testkit::eventually("the permanently refused event has failed", PATIENCE, async || {
         relay.tick().await.unwrap();
         find(&large).await.state == State::Failed
     })
     .await;
     assert_eq!(find(&refused).await.state, State::Pending);
-    assert_eq!(find(&stored).await.lease, stored_row.lease, "nobody has claimed it");
-    jetstream.update_stream(&made).await.unwrap();
+    assert_eq!(find(&stored).await.lease, stored_row.lease, "no relay has claimed it");
+    jetstream.update_stream(&original).await.unwrap();
     testkit::eventually("the refused event is published", PATIENCE, async || {
         relay.tick().await.unwrap();
         find(&refused).await.state == State::Done
     })
     .await;
-    assert_eq!(numbers(&pair.told().await), [0, 3, 2]);
+    assert_eq!(numbers(&pair.published().await), [0, 3, 2]);
 }
 
-async fn bytes_that_hold_no_event_are_kept_as_a_failed_row(pair: &Pair) {
+async fn unreadable_bytes_are_kept_as_a_failed_row(pair: &Pair) {
     let (outbox, id) = (pair.outbox(), Uuid::now_v7());
     let mut tx = pair.db.begin().await.unwrap();
     outbox.append_unreadable(&mut tx, id, b"{}\n{}");

@@ -1,13 +1,13 @@
-//! What operators read of the audit log.
+//! Arguments of `playhouse audit-log`.
 
 use clap::{Args, Subcommand};
 
-use super::AtAdmin;
+use super::AdminArgs;
 
-/// Read the log of what operators changed
+/// Read the audit log: what operators changed
 ///
-/// Every change by an operator, or by a service with an operator's rights, is an entry: who, what, when, from where, why, and the outcome.
-/// Refused attempts are entries too. Nothing changes the log; entries are removed after admin.audit_retention.
+/// Each change by an operator, or by a service with an operator's rights, is an entry: who, what, when, from where, why, and the outcome.
+/// Refused attempts are entries too. Entries are never changed, and are removed after admin.audit_retention.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse audit-log list
@@ -15,38 +15,38 @@ use super::AtAdmin;
   playhouse audit-log export --since 2026-03-01T00:00:00Z > march.jsonl")]
 pub struct AuditLog {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
     #[command(subcommand)]
-    pub what: AuditLogCommand,
+    pub command: AuditLogCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum AuditLogCommand {
-    /// The newest entries first
+    /// List entries, the newest first
     List {
         #[command(flatten)]
-        which: WhichEntries,
-        /// From before this entry, by its number
+        filter: AuditFilter,
+        /// Only entries before this number, for the next page
         #[arg(long, value_name = "NUMBER")]
         before: Option<i64>,
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
     },
-    /// All entries as lines of JSON, the oldest first
+    /// Print all entries as lines of JSON, the oldest first
     Export {
         #[command(flatten)]
-        which: WhichEntries,
-        /// From behind this entry, by its number: to go on after an earlier export
+        filter: AuditFilter,
+        /// Only entries after this number, to continue an earlier export
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: i64,
     },
 }
 
-/// Entries that fit everything that is given.
+/// Selects the entries that match every given option.
 #[derive(Debug, Args)]
-pub struct WhichEntries {
-    /// Who did it: the name of an operator or of a service
+pub struct AuditFilter {
+    /// The name of the operator or service that made the change
     #[arg(long, value_name = "NAME")]
     pub actor: Option<String>,
     /// A part of the action, such as "outbox"
@@ -55,13 +55,13 @@ pub struct WhichEntries {
     /// A part of the target, such as an id
     #[arg(long, value_name = "TEXT")]
     pub target: Option<String>,
-    /// Since: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m
+    /// Entries since this time, such as 2026-03-01T12:00:00Z, or this long ago, such as 10m
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Until then
+    /// Entries until this time
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// What came of it
+    /// The outcome of the change
     #[arg(long, value_parser = ["done", "refused", "failed", "committed", "unknown"])]
     pub outcome: Option<String>,
 }

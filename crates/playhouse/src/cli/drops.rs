@@ -1,16 +1,17 @@
-//! What operators do about drops.
+//! Arguments of `playhouse drops`.
 
 use std::time::Duration;
 
 use ::config::{Setting, Value};
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use clap::builder::{BoolishValueParser, PossibleValue};
+use clap::{ArgAction, ArgGroup, Args, Subcommand, ValueEnum};
 
-use super::AtAdmin;
+use super::AdminArgs;
 
 /// Prepare, run and check limited sales
 ///
-/// A drop is a limited sale: players wait in line, are admitted in order, reserve, pay and own the item. A drop begins as a draft; players
-/// can join once it is scheduled or open. Asks a running process at its admin port, whose address is listen.admin.
+/// A drop is a limited sale: players wait in line, are admitted in order, reserve, pay and own the item. A new drop is a draft. Players can
+/// join once it is scheduled or open. Calls the admin API of a running process, at listen.admin or --admin.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse drops create --name summer --item skin:summer --stock 1000 --price 1999 --currency EUR
@@ -23,31 +24,31 @@ use super::AtAdmin;
   playhouse drops verify-order 0198c0de-0000-7000-8000-000000000001")]
 pub struct Drops {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
     #[command(subcommand)]
-    pub what: DropsCommand,
+    pub command: DropsCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum DropsCommand {
     Create(Box<CreateDrop>),
-    /// The drops, in the order of their creation
+    /// List drops, in the order of their creation
     List {
-        /// Only those in this state
+        /// Only drops in this state
         #[arg(long, default_value = "all", value_parser = ["all", "draft", "scheduled", "open", "paused", "closed", "cancelled"])]
         state: String,
-        /// Only those behind this one, for the next page
+        /// Only drops after this one, for the next page
         #[arg(long, value_name = "ID")]
         after: Option<String>,
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
-    /// One drop: its state, its terms, its stock, how many wait and are inside
+    /// Show one drop: its state, terms and stock, and how many players wait and are inside
     Show {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// Show it again every second until it is over
+        drop: DropArg,
+        /// Show it again every second until the drop ends
         #[arg(long)]
         watch: bool,
     },
@@ -57,53 +58,55 @@ pub enum DropsCommand {
   playhouse drops schedule 0198c0de-0000-7000-8000-000000000001 --opens-at 2026-12-01T18:00:00Z --closes-at 2026-12-01T20:00:00Z")]
     Schedule {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// When it opens: a time such as 2026-12-01T18:00:00Z
+        drop: DropArg,
+        /// When the drop opens, such as 2026-12-01T18:00:00Z
         #[arg(long, value_name = "TIME", required_unless_present = "after", conflicts_with = "after")]
         opens_at: Option<String>,
-        /// Or in how long it opens, such as 10m
+        /// How long from now the drop opens, such as 10m
         #[arg(long = "in", value_name = "DURATION", value_parser = duration)]
         after: Option<Duration>,
-        /// When it closes by itself
+        /// When the drop closes on its own
         #[arg(long, value_name = "TIME")]
         closes_at: Option<String>,
     },
-    /// Open a drop now; the seed of its shuffle is public from then on
+    /// Open a drop now; this publishes the seed of its shuffle
     Open {
         #[command(flatten)]
-        drop: WhichDrop,
+        drop: DropArg,
     },
     /// Stop admissions and new reservations; players keep their places, and more can join
     Pause {
         #[command(flatten)]
-        drop: WhichDrop,
+        drop: DropArg,
     },
-    /// Go on after a pause
+    /// Continue after a pause
     Resume {
         #[command(flatten)]
-        drop: WhichDrop,
+        drop: DropArg,
     },
     /// End a drop; refused while units are reserved
     Close {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// Also while units are reserved: they can be paid for until their time ends
-        #[arg(long)]
+        drop: DropArg,
+        /// Even while units are reserved: players can pay for those until the reservation ends
+        #[arg(long, action = ArgAction::Set, default_value_t = false, hide_default_value = true, hide_possible_values = true,
+            num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", value_parser = BoolishValueParser::new())]
         force: bool,
     },
-    /// Give a drop up; refused while units are reserved
+    /// Cancel a drop; refused while units are reserved
     Cancel {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// Also while units are reserved: they can be paid for until their time ends
-        #[arg(long)]
+        drop: DropArg,
+        /// Even while units are reserved: players can pay for those until the reservation ends
+        #[arg(long, action = ArgAction::Set, default_value_t = false, hide_default_value = true, hide_possible_values = true,
+            num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", value_parser = BoolishValueParser::new())]
         force: bool,
     },
-    /// Hold everybody in the line, for emergencies; those who are inside stay
+    /// Admit nobody, for emergencies; players who are inside stay
     EveryoneWaits {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// Whether everybody waits
+        drop: DropArg,
+        /// Whether all players wait
         switch: Switch,
     },
     /// Change how fast players are admitted, also while the drop is open
@@ -113,103 +116,113 @@ pub enum DropsCommand {
     #[command(group(ArgGroup::new("what").args(["batch", "period", "capacity"]).required(true).multiple(true)))]
     Pace {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// How many players are to arrive per period
+        drop: DropArg,
+        /// How many players to let in per period
         #[arg(long, value_name = "N")]
         batch: Option<u32>,
         /// How long a period is
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         period: Option<Duration>,
-        /// How many may be inside at once; fewer than there are admits nobody until enough have left
+        /// How many players may be inside at once; if more are inside, nobody is admitted until enough have left
         #[arg(long, value_name = "N")]
         capacity: Option<u32>,
     },
-    /// Show those who wait a message
+    /// Replace all terms of a drop; order and lanes are fixed once players can join, price and limit once it is open
+    #[command(after_help = "Example:
+  playhouse drops terms 0198c0de-0000-7000-8000-000000000001 --price 1999 --currency EUR --batch 100 --capacity 1000")]
+    Terms {
+        #[command(flatten)]
+        drop: DropArg,
+        #[command(flatten)]
+        terms: Box<TermsArgs>,
+    },
+    /// Show a message to players who wait
     Message {
         #[command(flatten)]
-        drop: WhichDrop,
+        drop: DropArg,
         /// The message; at most 1,000 characters
         #[arg(required_unless_present = "clear")]
         text: Option<String>,
-        /// Remove it instead
+        /// Remove the message instead
         #[arg(long, conflicts_with = "text")]
         clear: bool,
     },
-    /// The counts of a stock; with --by, add units or take available ones away
+    /// Show the stock; with --by, add units or remove available ones
     Stock {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// How many units are added, or taken away if negative
+        drop: DropArg,
+        /// How many units to add, or to remove if negative
         #[arg(long, value_name = "N", requires = "reason", allow_negative_numbers = true)]
         by: Option<i64>,
         /// Why, for the ledger
         #[arg(long, value_name = "TEXT", requires = "by")]
         reason: Option<String>,
-        /// The idempotency key: the same adjustment again under the same key does nothing [default: a new one]
+        /// The idempotency key: repeating the adjustment with the same key changes nothing [default: a new key]
         #[arg(long, value_name = "KEY", requires = "by")]
         key: Option<String>,
     },
-    /// Every change of a stock, the newest first
+    /// List every movement of the stock, the newest first
     Ledger {
         #[command(flatten)]
-        drop: WhichDrop,
-        /// Only those before this one, for the next page
+        drop: DropArg,
+        /// Only movements before this one, for the next page
         #[arg(long, value_name = "VERSION.ENTRY")]
         before: Option<String>,
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
     /// Check that every unit is accounted for; exits with 1 if one is not
     ///
-    /// Compares the counts with the ledger, the reservations and the orders, all of one state of the database: also while players buy.
+    /// Compares the stock with the ledger, the reservations and the orders, in one snapshot of the database. You can run it while players
+    /// buy.
     Audit {
         #[command(flatten)]
-        drop: WhichDrop,
+        drop: DropArg,
     },
-    /// The orders in one state, the longest in it first; those in refund_due wait for you
+    /// List the orders in one state, the longest in that state first; orders in refund_due wait for you
     Orders {
-        /// Which ones
+        /// The state of the orders
         #[arg(long, default_value = "refund_due", value_parser = ["pending", "paid", "refund_due", "failed", "refunded"])]
         state: String,
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
-    /// List the payments that must be refunded: nothing to give for them, or an order that was paid twice
+    /// List payments that must be refunded: nothing was left to sell, or the order was paid twice
     Refunds {
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
-    /// Mark a payment that you refunded by hand as refunded, where the provider's webhook does not
+    /// Mark a payment as refunded that you refunded by hand, if the provider's webhook does not do it
     Settle {
         /// The id of the order
         order: String,
-        /// The provider's name for the payment
+        /// The id of the payment at the provider
         #[arg(long, value_name = "ID")]
         payment: String,
     },
-    /// Fill the line in Redis from the database, in order
+    /// Rebuild the line in Redis from the database, in order
     ///
-    /// Happens by itself where a line is missing. Nobody loses a place; positions are unknown meanwhile.
+    /// A missing line is rebuilt automatically. No player loses a place; positions are unknown meanwhile.
     Rebuild {
         #[command(flatten)]
-        drop: WhichDrop,
+        drop: DropArg,
     },
-    /// Compute every place of the line again; exits with 1 if one deviates
+    /// Recompute every place in the line; exits with 1 if one deviates
     ///
-    /// Reads the published seed and all entries, and computes from them where each player belongs. For a shuffle the drop must have been
-    /// opened: its seed is secret before.
+    /// Reads the published seed and all entries, and computes the place of each player from them. The seed of a shuffle is secret until
+    /// the drop opens.
     VerifyOrder {
         #[command(flatten)]
-        drop: WhichDrop,
+        drop: DropArg,
     },
 }
 
-/// Which drop.
+/// The drop that a command is about.
 #[derive(Debug, Args)]
-pub struct WhichDrop {
+pub struct DropArg {
     /// The id of the drop
     #[arg(value_name = "ID")]
     pub id: String,
@@ -217,26 +230,38 @@ pub struct WhichDrop {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Switch {
+    #[value(alias = "true")]
     On,
+    #[value(alias = "false")]
     Off,
 }
 
-/// Create a drop as a draft: nobody sees it until it is scheduled or opened
+/// Create a drop as a draft: players do not see it until you schedule or open it
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse drops create --name summer --item skin:summer --stock 1000 --price 1999 --currency EUR
   playhouse drops create --name finals --item ticket:finals --stock 500 --price 4500 --currency EUR --per-player 2 \\
     --order shuffle --lane founder --only-owners season-pass --batch 20 --capacity 100")]
 pub struct CreateDrop {
-    /// Its name, unique among all drops
+    /// The name of the drop, unique among all drops
     #[arg(long)]
     pub name: String,
-    /// What a unit is: the resource that the buyer's account is granted
+    /// The resource that a buyer's account is granted per unit
     #[arg(long, value_name = "RESOURCE")]
     pub item: String,
-    /// How many units there are
+    /// How many units are for sale
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub stock: i64,
+    #[command(flatten)]
+    pub terms: TermsArgs,
+    /// The idempotency key: repeating the command with the same key creates no second drop [default: a new key]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+}
+
+/// The terms under which a drop sells and admits.
+#[derive(Debug, Args)]
+pub struct TermsArgs {
     /// The price of one unit, in the smallest unit of the currency: 1999 is 19.99 EUR
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub price: i64,
@@ -246,10 +271,10 @@ pub struct CreateDrop {
     /// How many units one player may buy
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub per_player: u32,
-    /// The order of players who join before the opening; players who join later are behind them, first come first served
-    #[arg(long, default_value = "first-come", value_parser = ["first-come", "shuffle"])]
+    /// The order of players who join before the opening; later players are behind them, first come first served
+    #[arg(long, default_value = "first-come", value_parser = [PossibleValue::new("first-come").alias("first_come"), PossibleValue::new("shuffle")])]
     pub order: String,
-    /// An entitlement whose owners go before all others; repeat it for further lanes, the best one first
+    /// An entitlement whose owners go before all other players; repeat it for further lanes, the best one first
     #[arg(long = "lane", value_name = "RESOURCE")]
     pub lanes: Vec<String>,
     /// Only players with this role may join
@@ -258,36 +283,39 @@ pub struct CreateDrop {
     /// Only players whose account owns this may join
     #[arg(long, value_name = "RESOURCE")]
     pub only_owners: Option<String>,
-    /// How many players are to arrive per period
+    /// Who may join, as JSON: "anyone", {"role": "beta"} or {"owns": "season-pass"}
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["only_role", "only_owners"])]
+    pub who: Option<String>,
+    /// The priority lanes as a JSON list, the best one first: ["founder"]
+    #[arg(long = "lanes", value_name = "JSON", conflicts_with = "lanes")]
+    pub lanes_json: Option<String>,
+    /// How many players to let in per period
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub batch: u32,
     /// How long a period is
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration)]
     pub period: Duration,
-    /// How many may be inside at once
+    /// How many players may be inside at once
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub capacity: u32,
     /// How long an admission lasts
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub lifetime: Duration,
-    /// How soon an admitted player must arrive; the admission ends otherwise
+    /// How soon an admitted player must arrive before the admission ends
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub arrive_within: Duration,
     /// How long reserved units are held
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub reservation: Duration,
-    /// What admissions do while Redis is away: go on from the database, or pause
+    /// Whether admissions continue from the database or pause while Redis is away
     #[arg(long, default_value = "continue", value_parser = ["continue", "pause"])]
     pub without_redis: String,
-    /// What happens when every unit is sold: the drop closes and those who wait are notified, or it stays open for units that come back
-    #[arg(long, default_value = "close", value_parser = ["close", "stay-open"])]
+    /// When every unit is sold: close the drop and notify players who wait, or keep it open for returned units
+    #[arg(long, default_value = "close", value_parser = [PossibleValue::new("close"), PossibleValue::new("stay-open").alias("stay_open")])]
     pub when_sold_out: String,
-    /// Shown to those who wait
+    /// A message for players who wait
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// The idempotency key: the same drop again under the same key is created once [default: a new one]
-    #[arg(long, value_name = "KEY")]
-    pub key: Option<String>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,63 +1,107 @@
-//! What operators look up about players.
+//! Arguments of `playhouse users` and `entitlements`.
 
 use clap::{ArgGroup, Args, Subcommand};
+use serde_json::{Value, json};
 
-use super::AtAdmin;
+use super::AdminArgs;
 
-/// Find players and look at them
+/// Find users, show their data, and act on them
 ///
-/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same.
+/// Calls the admin API of a running process, at listen.admin or --admin. Every process gives the same answer.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  playhouse users find ada                                     a display name, or what the issuer calls them
+  playhouse users find ada                                     a display name, or the subject at the issuer
   playhouse users find 0198c0de-0000-7000-8000-000000000001    the id of a user or of an account
-  playhouse users show 0198c0de-0000-7000-8000-000000000001")]
+  playhouse users show 0198c0de-0000-7000-8000-000000000001
+  playhouse users ban 0198c0de-0000-7000-8000-000000000001 --reason \"sold an account\"
+  playhouse users export 0198c0de-0000-7000-8000-000000000001 > player.json")]
 pub struct Users {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
     #[command(subcommand)]
-    pub what: UsersCommand,
+    pub command: UsersCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum UsersCommand {
-    /// Users by their id, an account's id, what the issuer calls them, or their display name
+    /// Find users by their id, an account's id, the subject at the issuer, or their display name
     Find {
-        /// The whole name or id
+        /// The full name or id
         text: String,
-        /// Only those behind this one, for the next page
+        /// Only users after this one, for the next page
         #[arg(long, value_name = "USER")]
         after: Option<String>,
-        /// How many at most
+        /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
-    /// One user: state, identities, accounts, and what was done to them
+    /// Show one user: state, identities, accounts, notes, and audit records
     Show {
+        /// The id of the user
+        user_id: String,
+    },
+    /// Add a note that other operators see
+    ///
+    /// It is removed when the user is erased.
+    Note {
+        /// The id of the user
+        user_id: String,
+        /// The text
+        note: String,
+    },
+    /// End all sessions: the user must sign in again in every browser
+    EndSessions {
+        /// The id of the user
+        user_id: String,
+    },
+    /// End all sessions and refuse sign-ins until you unban the user
+    Ban {
+        /// The id of the user
+        user_id: String,
+        /// The reason, which the user sees at every sign-in
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Let a banned user sign in again
+    Unban {
+        /// The id of the user
+        user_id: String,
+    },
+    /// Remove all personal data permanently and revoke everything the user owns
+    Erase {
+        /// The id of the user
+        user_id: String,
+        /// Confirm that the data is lost
+        #[arg(long, required = true)]
+        yes: bool,
+    },
+    /// Print everything that is stored about a user, as one JSON document
+    Export {
         /// The id of the user
         user_id: String,
     },
 }
 
-/// Find purchases and see what accounts own
+/// Find purchases, show what accounts own, grant and revoke
 ///
-/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same.
+/// Calls the admin API of a running process, at listen.admin or --admin. Every process gives the same answer.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse entitlements list --user 0198c0de-0000-7000-8000-000000000001
   playhouse entitlements history --user 0198c0de-0000-7000-8000-000000000001
   playhouse entitlements history --reference order-4711
-  playhouse entitlements history --idempotency-key order-4711-grant --caller shop")]
+  playhouse entitlements history --idempotency-key order-4711-grant --caller shop
+  playhouse entitlements grant --account 0198c0de-0000-7000-8000-000000000002 --resource skin-dragon --reason case-12")]
 pub struct Entitlements {
     #[command(flatten)]
-    pub at: AtAdmin,
+    pub target: AdminArgs,
     #[command(subcommand)]
-    pub what: EntitlementsCommand,
+    pub command: EntitlementsCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum EntitlementsCommand {
-    /// What a user owns or owned, account by account
+    /// List what a user owns or has owned, by account
     List {
         /// The id of the user
         #[arg(long, value_name = "USER")]
@@ -65,16 +109,16 @@ pub enum EntitlementsCommand {
         /// Only this account
         #[arg(long, value_name = "ACCOUNT")]
         account: Option<String>,
-        /// Only what the user has now
+        /// Only what the user owns now
         #[arg(long)]
         in_force: bool,
         #[command(flatten)]
         page: Page,
     },
-    /// What was granted and revoked, the newest first
+    /// List grants and revocations, the newest first
     #[command(group(ArgGroup::new("which").args(["user", "reference", "idempotency_key"]).required(true)))]
     History {
-        /// Everything of this user
+        /// Changes for this user
         #[arg(long, value_name = "USER")]
         user: Option<String>,
         /// Only this account of the user
@@ -83,26 +127,77 @@ pub enum EntitlementsCommand {
         /// Only this resource of the account
         #[arg(long, value_name = "RESOURCE", requires = "account")]
         resource: Option<String>,
-        /// What the shop calls the purchase: the `reference` of its request, or the id of a drop's order
+        /// The shop's name for the purchase, in full: the `reference` of its request, or the id of a drop's order
         #[arg(long, value_name = "TEXT")]
         reference: Option<String>,
-        /// What became of the request with this Idempotency-Key
+        /// The result of the request with this Idempotency-Key
         #[arg(long, value_name = "KEY", conflicts_with_all = ["after"])]
         idempotency_key: Option<String>,
-        /// The service that sent the request with the key; may be given several times [default: all callers of the configuration]
+        /// The service that sent the request; can be repeated [default: all services of the configuration]
         #[arg(long, value_name = "NAME", requires = "idempotency_key")]
         caller: Vec<String>,
         #[command(flatten)]
         page: Page,
     },
+    /// Grant a resource to an account
+    Grant {
+        #[command(flatten)]
+        change: EntitlementChange,
+        /// When it ends by itself, as RFC 3339 [default: never]
+        #[arg(long, value_name = "TIME")]
+        valid_until: Option<String>,
+    },
+    /// Revoke a resource, or a quantity of it, from an account
+    Revoke {
+        #[command(flatten)]
+        change: EntitlementChange,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct EntitlementChange {
+    /// The id of the account
+    #[arg(long, value_name = "ACCOUNT")]
+    pub account: String,
+    /// The name of the resource
+    #[arg(long, value_name = "RESOURCE")]
+    pub resource: String,
+    /// How many, for counted resources
+    #[arg(long, value_name = "N")]
+    pub quantity: Option<i64>,
+    /// The reference in the history, such as a support case
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// A request with a key is applied once [default: a new key]
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct Page {
-    /// Where the page begins: what the page before it printed as `next`
+    /// Where the page begins: the `next` of the previous page
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
-    /// How many at most
+    /// The most to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
+}
+
+impl EntitlementChange {
+    /// Returns the body of the request.
+    pub(crate) fn body(&self, valid_until: Option<&str>) -> Value {
+        let mut body = json!({ "account_id": self.account, "resource": self.resource });
+        let optional = [
+            ("quantity", self.quantity.map(Value::from)),
+            ("valid_until", valid_until.map(Value::from)),
+            ("reason", self.reason.as_deref().map(Value::from)),
+            ("idempotency_key", self.idempotency_key.as_deref().map(Value::from)),
+        ];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                body[name] = value;
+            }
+        }
+        body
+    }
 }

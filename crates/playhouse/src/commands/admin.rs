@@ -1,4 +1,4 @@
-//! Asking a running process at its admin port.
+//! The client of the admin API: how commands call a running process.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,36 +9,50 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use url::{Host, Url};
 
-use super::{Misuse, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, encoded, layers, settings};
-use crate::cli::{AsOperator, From};
+use super::{TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UsageError, encoded, layers, settings};
+use crate::cli::{ConfigArgs, OperatorArgs};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What tokens of ours look like: see `new_token`.
+/// The prefix of our tokens: see `new_token`.
 const TOKEN_PREFIX: &str = "ph_";
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// A process to send requests to, and the operator who sends them.
-pub(super) struct Admin {
+/// Sends requests to the admin API of a process, as an operator.
+pub(super) struct AdminClient {
     url: String,
-    /// None where `playhouse dev` says where its token is.
-    token: Option<String>,
+    /// None if the process is `playhouse dev`, which says where its token is.
+    token: Option<GivenToken>,
     note: Option<String>,
 }
 
-impl Admin {
-    /// At the address given, or else at listen.admin. The token is that of the flag, else of the environment.
-    pub(super) fn find(given: Option<&str>, from: &From, operator: &AsOperator) -> anyhow::Result<Self> {
+/// An operator token, and where it was given.
+#[derive(Clone)]
+struct GivenToken {
+    secret: String,
+    origin: String,
+}
+
+impl AdminClient {
+    /// Uses the given address or else listen.admin, and the token of the flag or else of the environment.
+    pub(super) fn new(
+        given: Option<&str>,
+        from: &ConfigArgs,
+        operator: &OperatorArgs,
+    ) -> anyhow::Result<Self> {
         let url = match given {
             Some(url) if url.contains("://") => url.trim_end_matches('/').to_owned(),
             Some(address) => format!("http://{}", address.trim_end_matches('/')),
             None => format!("http://{}", settings(layers(from)?)?.config.shared.listen.admin),
         };
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let given = |secret: String, origin: String| Some(GivenToken { secret, origin });
         let token =
             match (&operator.operator_token_file, variable(TOKEN_VARIABLE), variable(TOKEN_FILE_VARIABLE)) {
-                (Some(file), _, _) => Some(token_in(file)?),
-                (None, Some(token), _) => Some(token.trim().to_owned()),
-                (None, None, Some(file)) => Some(token_in(Path::new(&file))?),
+                (Some(file), _, _) => given(token_in(file)?, format!("of {}", file.display())),
+                (None, Some(token), _) => given(token.trim().to_owned(), format!("of {TOKEN_VARIABLE}")),
+                (None, None, Some(file)) => {
+                    given(token_in(Path::new(&file))?, format!("of {file} ({TOKEN_FILE_VARIABLE})"))
+                }
                 (None, None, None) => None,
             };
         Ok(Self { url, token, note: operator.note.clone() })
@@ -48,11 +62,12 @@ impl Admin {
         &self.url
     }
 
-    pub(super) async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Value> {
+    /// Sends a request without a body.
+    pub(super) async fn call(&self, method: Method, path: &str) -> anyhow::Result<Value> {
         self.send(method, path, |request| request).await
     }
 
-    /// Sends a request that the caller completes, with a body for example.
+    /// Sends a request that the caller completes, for example with a body.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -63,55 +78,76 @@ impl Admin {
         let client = Client::builder().timeout(TIMEOUT).build()?;
         let token = match token {
             Some(token) => Some(token.clone()),
-            None => token_of_dev(&client, admin).await,
+            None => token_of_dev(&client, admin)
+                .await
+                .map(|secret| GivenToken { secret, origin: "that it names itself".to_owned() }),
         };
         let mut request = complete(client.request(method, format!("{admin}{path}")));
         if let Some(token) = &token {
-            request = request.bearer_auth(token);
+            request = request.bearer_auth(&token.secret);
         }
         if let Some(note) = note {
-            // A header has no line breaks.
+            // A header cannot contain line breaks.
             let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             request = request.header("x-audit-note", note.as_bytes());
         }
         let sent = request.send().await;
-        let response = sent
-            .with_context(|| format!("no process answers at {admin}: is one running? --admin says where"))?;
+        let response = sent.with_context(|| {
+            format!("no process answers at {admin}. Is it running? Give its address with --admin")
+        })?;
         let status = response.status();
-        let body: Value =
-            response.json().await.with_context(|| format!("{admin} is not an admin port of playhouse"))?;
+        let body: Value = response
+            .json()
+            .await
+            .with_context(|| format!("{admin} is not the admin API of a playhouse process"))?;
         if status.is_success() {
             return Ok(body);
         }
+        if status == StatusCode::SERVICE_UNAVAILABLE && body["detail"].is_null() {
+            let missing =
+                self.missing_store(&client, token.as_ref().map(|token| token.secret.as_str())).await;
+            bail!("{} does not answer; run `playhouse doctor`", missing.unwrap_or("A store"));
+        }
         let detail = body["detail"].as_str().or(body["title"].as_str()).unwrap_or("no reason given");
-        match (status, token.is_some()) {
-            (StatusCode::UNAUTHORIZED, false) => bail!(
-                "{admin} asks for an operator token: put it into {TOKEN_VARIABLE}, or name its file with --operator-token-file. \
-                 `playhouse token --operator NAME` makes one, with the lines for the configuration"
+        match (status, &token) {
+            (StatusCode::UNAUTHORIZED, None) => bail!(
+                "{admin} requires an operator token: set {TOKEN_VARIABLE}, or name the file with --operator-token-file. \
+                 `playhouse token --operator NAME` creates a token and prints the lines for the configuration"
             ),
-            (StatusCode::UNAUTHORIZED, true) => bail!(
-                "{admin} does not know this operator token: is it the token of another process, or has it expired? Its hash belongs \
-                 into [operators.NAME] of the configuration"
+            (StatusCode::UNAUTHORIZED, Some(GivenToken { origin, .. })) => bail!(
+                "{admin} does not know the operator token {origin}. Is it the token of another process, or has it expired? Its hash \
+                 must be in [operators.NAME] of the configuration. `playhouse dev` needs no token from you: unset the variable"
             ),
             _ => bail!("{detail}"),
         }
     }
+
+    /// Finds the store that is not ready according to the process.
+    async fn missing_store(&self, client: &Client, token: Option<&str>) -> Option<&'static str> {
+        let request = client.get(format!("{}/readyz", self.url));
+        let request = token.iter().fold(request, |request, token| request.bearer_auth(token));
+        let report: Value = request.send().await.ok()?.json().await.ok()?;
+        let is_away = |part: &str| report["parts"][part]["ready"] == false;
+        let stores = [("db", "The database"), ("redis", "Redis"), ("bus", "The bus (NATS)")];
+        stores.into_iter().find(|(part, _)| is_away(part)).map(|(_, name)| name)
+    }
 }
 
-fn token_in(file: &Path) -> Result<String, Misuse> {
-    let cannot = |why: String| Misuse(format!("cannot read the operator token in {}: {why}", file.display()));
+fn token_in(file: &Path) -> Result<String, UsageError> {
+    let cannot =
+        |why: String| UsageError(format!("cannot read the operator token in {}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
     let token = text.trim();
     if token.is_empty() || token.len() > MAX_TOKEN || token.contains(char::is_whitespace) {
-        return Err(cannot("it does not hold one token and nothing else".to_owned()));
+        return Err(cannot("the file must contain one token and nothing else".to_owned()));
     }
     Ok(token.to_owned())
 }
 
-/// The token of `playhouse dev` on this machine, from the file that it names, if this user may read that.
+/// Reads the token of a `playhouse dev` on this machine from the file that it names. Returns none if this user may not read it.
 ///
-/// The process that answers decides which file is read, so this is for loopback addresses alone, and nothing is sent that does not look
-/// like a token of ours.
+/// The process that answers chooses the file, so this is done for loopback addresses only, and the content is sent only if it looks like
+/// one of our tokens.
 async fn token_of_dev(client: &Client, admin: &str) -> Option<String> {
     let url = Url::parse(admin).ok()?;
     let is_local = match url.host()? {
@@ -129,7 +165,7 @@ async fn token_of_dev(client: &Client, admin: &str) -> Option<String> {
     is_ours.then_some(token)
 }
 
-/// A path with the parameters that are given.
+/// Returns a path with those parameters that have a value.
 pub(super) fn query<'a>(
     path: &str,
     given: impl IntoIterator<Item = (&'a str, Option<&'a String>)>,

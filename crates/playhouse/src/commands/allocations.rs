@@ -4,37 +4,37 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::Value;
 
-use super::admin::Admin;
-use super::{Outcome, items, text};
-use crate::answer;
+use super::admin::AdminClient;
+use super::{ExitStatus, counted, items, text};
 use crate::cli::{Allocations, AllocationsCommand};
+use crate::print;
 
-pub(super) async fn run(args: Allocations) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
-    let (found, shown) = match &args.what {
+pub(super) async fn run(args: Allocations) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.target.admin.as_deref(), &args.target.from, &args.target.operator)?;
+    let (found, shown) = match &args.command {
         AllocationsCommand::List { state, limit } => {
-            let found = admin.ask(Method::GET, &format!("/allocations?state={state}&limit={limit}")).await?;
+            let found = admin.call(Method::GET, &format!("/allocations?state={state}&limit={limit}")).await?;
             let shown = list(&found);
             (found, shown)
         }
         AllocationsCommand::Retry { match_id: Some(id), .. } => {
-            let found = admin.ask(Method::POST, &format!("{}/retry", path(id))).await?;
-            let shown = format!("{} is tried again", text(&found["match_id"]));
+            let found = admin.call(Method::POST, &format!("{}/retry", path(id))).await?;
+            let shown = format!("the call for {} will be sent again", text(&found["match_id"]));
             (found, shown)
         }
         AllocationsCommand::Retry { match_id: None, .. } => {
-            let found = admin.ask(Method::POST, "/allocations/retry").await?;
-            let shown = format!("tried again: {}", found["retried"]);
+            let found = admin.call(Method::POST, "/allocations/retry").await?;
+            let shown = format!("{} will be sent again", counted(&found["retried"], "call"));
             (found, shown)
         }
         AllocationsCommand::Skip { match_id } => {
-            let found = admin.ask(Method::POST, &format!("{}/skip", path(match_id))).await?;
-            let shown = format!("{} is given up", text(&found["match_id"]));
+            let found = admin.call(Method::POST, &format!("{}/skip", path(match_id))).await?;
+            let shown = format!("the call for {} is skipped", text(&found["match_id"]));
             (found, shown)
         }
     };
-    answer(&if args.at.json { found.to_string() } else { shown })?;
-    Ok(Outcome::Done)
+    print(&if args.target.json { found.to_string() } else { shown })?;
+    Ok(ExitStatus::Done)
 }
 
 fn path(id: &str) -> String {
@@ -44,7 +44,7 @@ fn path(id: &str) -> String {
 fn list(found: &Value) -> String {
     let abandoned = items(found, "abandoned");
     if abandoned.is_empty() {
-        return "no match was abandoned".to_owned();
+        return "No abandoned matches.".to_owned();
     }
     let head = format!("{:<36}  {:<9}  {:<10}  {:>8}  assigner", "match", "state", "reason", "attempts");
     let line = |call: &Value| {

@@ -5,32 +5,32 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::Value;
 
-use super::admin::Admin;
-use super::outbox::moment;
-use super::{Misuse, Outcome, items, text};
-use crate::answer;
-use crate::cli::{AuditLog, AuditLogCommand, WhichEntries};
+use super::admin::AdminClient;
+use super::outbox::parse_time;
+use super::{ExitStatus, UsageError, items, text};
+use crate::cli::{AuditFilter, AuditLog, AuditLogCommand};
+use crate::print;
 
-/// How many entries an export reads at once.
+/// How many entries an export reads per request.
 const PAGE: u32 = 1_000;
 
-pub(super) async fn run(args: AuditLog) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
+pub(super) async fn run(args: AuditLog) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.target.admin.as_deref(), &args.target.from, &args.target.operator)?;
     let now = Clock::system().now();
-    match &args.what {
-        AuditLogCommand::List { which, before, limit } => {
+    match &args.command {
+        AuditLogCommand::List { filter, before, limit } => {
             let before = before.map(|number| format!("&before={number}")).unwrap_or_default();
-            let path = format!("/audit?limit={limit}{before}{}", query(which, now)?);
-            let found = admin.ask(Method::GET, &path).await?;
-            answer(&if args.at.json { found.to_string() } else { list(&found) })?;
+            let path = format!("/audit?limit={limit}{before}{}", query(filter, now)?);
+            let found = admin.call(Method::GET, &path).await?;
+            print(&if args.target.json { found.to_string() } else { list(&found) })?;
         }
-        AuditLogCommand::Export { which, after } => {
-            let (which, mut after) = (query(which, now)?, *after);
+        AuditLogCommand::Export { filter, after } => {
+            let (filter, mut after) = (query(filter, now)?, *after);
             loop {
-                let path = format!("/audit?limit={PAGE}&after={after}{which}");
-                let found = admin.ask(Method::GET, &path).await?;
+                let path = format!("/audit?limit={PAGE}&after={after}{filter}");
+                let found = admin.call(Method::GET, &path).await?;
                 for entry in items(&found, "entries") {
-                    answer(&entry.to_string())?;
+                    print(&entry.to_string())?;
                 }
                 match found["next"].as_i64() {
                     Some(next) => after = next,
@@ -39,13 +39,13 @@ pub(super) async fn run(args: AuditLog) -> anyhow::Result<Outcome> {
             }
         }
     }
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn query(which: &WhichEntries, now: Timestamp) -> Result<String, Misuse> {
-    let WhichEntries { actor, action, target, since, until, outcome } = which;
+fn query(filter: &AuditFilter, now: Timestamp) -> Result<String, UsageError> {
+    let AuditFilter { actor, action, target, since, until, outcome } = filter;
     let time = |name: &str, text: &Option<String>| {
-        text.as_deref().map(|text| moment(name, text, now).map(Timestamp::to_rfc3339)).transpose()
+        text.as_deref().map(|text| parse_time(name, text, now).map(Timestamp::to_rfc3339)).transpose()
     };
     let given = [
         ("actor", actor.clone()),
@@ -81,7 +81,7 @@ fn list(found: &Value) -> String {
         ));
         lines.extend(entry["note"].as_str().map(|note| format!("{:10}{note}", "")));
     }
-    lines.push(format!("\n{} entries", entries.len()));
-    lines.extend(found["next"].as_i64().map(|next| format!("more with --before {next}")));
+    lines.push(format!("\n{}", base::counted(entries.len(), "entry")));
+    lines.extend(found["next"].as_i64().map(|next| format!("Next page: --before {next}")));
     lines.join("\n")
 }

@@ -1,17 +1,20 @@
 //! `playhouse config`
 
-use super::{Misuse, Outcome, layers, settings};
+use super::{ExitStatus, UsageError, layers, settings};
 use crate::cli::Config;
-use crate::{REFERENCE, answer};
+use crate::{REFERENCE, print};
 
-pub(super) fn run(args: &Config) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &Config) -> anyhow::Result<ExitStatus> {
     let text = if args.effective {
         settings(layers(&args.from)?)?.effective.to_string()
     } else if args.from.config.is_some() || !args.from.set.set.is_empty() {
-        return Err(Misuse("--config and --set go with --effective".to_owned()).into());
+        return Err(UsageError(
+            "--config and --set need --effective: without it the reference is printed".to_owned(),
+        )
+        .into());
     } else {
         REFERENCE.to_owned()
     };
-    answer(text.trim_end())?;
-    Ok(Outcome::Done)
+    print(text.trim_end())?;
+    Ok(ExitStatus::Done)
 }

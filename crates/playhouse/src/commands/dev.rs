@@ -3,70 +3,96 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::config::Layers;
 use anyhow::Context;
 
 use http_server::{ConfiguredCaller, TokenHash};
 use operators::ConfiguredOperator;
+use runtime::Process;
 
+use super::demo::{Demo, Receiver};
 use super::token::new_token;
-use super::{Misuse, Outcome, TOKEN_VARIABLE, environment, serve, settings, with_set};
+use super::{ExitStatus, TOKEN_VARIABLE, UsageError, environment, serve, settings, with_set};
 use crate::cli::Dev;
 use crate::listeners::{Addresses, DevTokens};
 use crate::services::SERVICES;
-use crate::{REFERENCE, Settings, VERSION, answer};
+use crate::settings::reference_layers;
+use crate::{Settings, VERSION, print};
 
-/// What `dev` decides by itself.
-const DECIDED: [(&str, &str); 4] =
-    [("db.migrate", "true"), ("hot.url", "memory:"), ("bus.url", "memory:"), ("process.roles", "all")];
+/// The settings that `playhouse dev` fixes.
+const FIXED: [(&str, &str); 4] =
+    [("db.migrate", "true"), ("redis.url", "memory:"), ("bus.url", "memory:"), ("process.roles", "all")];
 
-/// The file in the data folder that has the token of the operator.
+/// The file in the data folder that holds the operator token.
 const TOKEN_FILE: &str = "operator-token";
 
-pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
-    let decided = |key: &str| key == "db.url" || DECIDED.iter().any(|(decided, _)| *decided == key);
-    if let Some((key, _)) = args.set.set.iter().find(|(key, _)| decided(key)) {
-        let what = format!("`playhouse dev` decides {key} by itself; use `playhouse serve` to choose it");
-        return Err(Misuse(what).into());
+pub(super) fn run(args: Dev) -> anyhow::Result<ExitStatus> {
+    let is_fixed = |key: &str| key == "db.url" || FIXED.iter().any(|(fixed, _)| *fixed == key);
+    if let Some((key, _)) = args.set.set.iter().find(|(key, _)| is_fixed(key)) {
+        let what =
+            format!("`playhouse dev` uses embedded stores, so you cannot set {key}; use `playhouse serve`");
+        return Err(UsageError(what).into());
     }
     let temporary =
-        args.ephemeral.then(tempfile::tempdir).transpose().context("cannot make a temporary folder")?;
+        args.ephemeral.then(tempfile::tempdir).transpose().context("cannot create a temporary folder")?;
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
-    let mut settings = settings(layers(&args, data)?)?.config;
+    let receiver =
+        args.demo.then(Receiver::bind).transpose().context("cannot open the webhook receiver of --demo")?;
+    let layers = layers(&args, data)?;
+    let layers = receiver.iter().fold(layers, |layers, receiver| receiver.add_to(layers));
+    let mut settings = settings(layers)?.config;
     SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.shared));
     let service = settings.callers.is_empty().then(|| add_demo_caller(&mut settings));
     let token_file = std::path::absolute(data.join(TOKEN_FILE))?;
     let operator = add_operator(&mut settings, &token_file);
     let tokens = DevTokens { service, operator };
     let kept = (!args.ephemeral).then(|| data.display().to_string());
-    let print = args.print.print_addresses;
-    serve::run_process(settings, move |addresses| {
-        // Not before: a second process on the same folder fails to start, and must not replace the token of the first one.
+    let as_json = args.print.print_addresses;
+    serve::run_process(settings, move |process, addresses| {
+        // Only after the start: a second process on the same folder fails to start and must not replace the first one's token.
         let written = write_secret(&token_file, &tokens.operator);
         written.with_context(|| format!("cannot write the operator token to {}", token_file.display()))?;
-        answer(&if print {
-            addresses.to_json(Some(&tokens))
-        } else {
-            banner(addresses, kept.as_deref(), tokens.service.as_deref())
-        })
+        if let Some(receiver) = receiver {
+            start_demo(process, receiver, addresses, &tokens);
+        }
+        print(&if as_json { addresses.to_json(Some(&tokens)) } else { banner(addresses, kept.as_deref()) })
     })
 }
 
-/// Embedded stores, whatever the environment says: that is what `dev` is.
+/// Starts the traffic of `--demo`.
+fn start_demo(process: &mut Process, receiver: Receiver, addresses: &Addresses, tokens: &DevTokens) {
+    let receiver = Arc::new(receiver);
+    process.supervise("demo-webhooks", move |drain| {
+        let receiver = Arc::clone(&receiver);
+        async move { receiver.run(drain).await }
+    });
+    match Demo::new(addresses, tokens) {
+        Some(demo) => process.supervise("demo-traffic", move |drain| {
+            let demo = demo.clone();
+            async move { demo.run(drain).await }
+        }),
+        None => {
+            tracing::warn!("--demo makes no traffic, because services are configured: it needs its own token")
+        }
+    }
+}
+
+/// Returns the layers, with embedded stores whatever the environment says.
 fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
-    // By its components, because two leading slashes mean something else in a URL.
+    // Normalises the path, because two leading slashes mean something else in a URL.
     let file: PathBuf = data.join("playhouse.db").components().collect();
     let file =
-        file.to_str().ok_or_else(|| Misuse(format!("--data: {} is not valid UTF-8", data.display())))?;
-    // The banner is what a newcomer should see; `--set telemetry.log=info` brings the rest.
-    let layers = Layers::new(REFERENCE).with_default("telemetry.log", "warn").with_env(environment()?);
+        file.to_str().ok_or_else(|| UsageError(format!("--data: {} is not valid UTF-8", data.display())))?;
+    // The banner is all that a newcomer should see; `--set telemetry.log=info` shows the log.
+    let layers = reference_layers().with_default("telemetry.log", "warn").with_env(environment()?);
     let layers = with_set(layers, &args.set).with_flag("--data", "db.url", format!("sqlite:{file}"));
     let layers =
-        DECIDED.iter().fold(layers, |layers, (key, value)| layers.with_flag("playhouse dev", key, *value));
+        FIXED.iter().fold(layers, |layers, (key, value)| layers.with_flag("playhouse dev", key, *value));
     let ports = [
         ("--gateway-port", "listen.gateway", args.gateway_port),
-        ("--internal-port", "listen.internal", args.internal_port),
+        ("--service-api-port", "listen.service_api", args.service_api_port),
         ("--admin-port", "listen.admin", args.admin_port),
         ("--open-match-port", "listen.open_match", args.open_match_port),
     ];
@@ -76,7 +102,7 @@ fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
     }))
 }
 
-/// Adds a caller of the service API to try things with. Returns its token, a new one at each start.
+/// Adds a caller of the service API with all rights. Returns its token, which is new at each start.
 fn add_demo_caller(settings: &mut Settings) -> String {
     let token = new_token();
     let caller = ConfiguredCaller { token_hash: TokenHash::of(&token), may: SERVICES.rights() };
@@ -84,8 +110,7 @@ fn add_demo_caller(settings: &mut Settings) -> String {
     token
 }
 
-/// Adds an operator, whose token commands of this user find by themselves: in a file that nobody else can read. The token is new at each
-/// start, unless the environment has one.
+/// Adds an operator and returns its token: the one in the environment, or a new one at each start.
 fn add_operator(settings: &mut Settings, token_file: &Path) -> String {
     let given = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.trim().is_empty());
     let token = given.map_or_else(new_token, |token| token.trim().to_owned());
@@ -97,10 +122,10 @@ fn add_operator(settings: &mut Settings, token_file: &Path) -> String {
     token
 }
 
-/// Writes a file that only its owner can read, from the first byte on.
+/// Writes a file that is readable by its owner alone from the first byte on.
 fn write_secret(file: &Path, secret: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    // One that is there may have been readable for others, and opening it does not change that.
+    // An existing file may be readable by others, and opening it would not change its mode.
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -109,11 +134,11 @@ fn write_secret(file: &Path, secret: &str) -> std::io::Result<()> {
     writeln!(opened, "{secret}")
 }
 
-fn banner(addresses: &Addresses, data: Option<&str>, token: Option<&str>) -> String {
+fn banner(addresses: &Addresses, data: Option<&str>) -> String {
     let data = match data {
-        Some(folder) => format!("Data is kept in {folder}/"),
-        None => "Nothing is kept.".to_owned(),
+        Some(folder) => format!("Data is in {folder}/"),
+        None => "Data is removed at the end.".to_owned(),
     };
-    let table = addresses.to_text(token);
-    format!("\nPlayhouse {VERSION}, everything in one process. {data}\n\n{table}\n\nCtrl-C stops it.")
+    let links = addresses.to_text();
+    format!("\nPlayhouse {VERSION}, everything in one process. {data}\n\n{links}\n\nCtrl-C stops it.")
 }

@@ -2,18 +2,18 @@
 
 use base::Clock;
 use base::finding::{Finding, Verdict};
-use service::{Examined, StoreConfigs};
+use service::{DependencyCheck, StoreConfigs};
 
 use reqwest::Method;
 use serde_json::Value;
 
-use super::admin::Admin;
-use super::{Outcome, items, layers, settings, text};
-use crate::cli::{AsOperator, Doctor, From};
+use super::admin::AdminClient;
+use super::{ExitStatus, items, layers, settings, text};
+use crate::cli::{ConfigArgs, Doctor, OperatorArgs};
 use crate::services::{SERVICES, migrations};
-use crate::{Settings, answer};
+use crate::{Settings, print};
 
-pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
+pub(super) async fn run(args: Doctor) -> anyhow::Result<ExitStatus> {
     let settings = settings(layers(&args.from)?)?.config;
     let clock = Clock::system();
     let mut examined = examine_stores(&settings, &clock).await;
@@ -21,8 +21,8 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
         examined.extend(service.examine(&settings.shared, &clock).await);
     }
     examined.extend(examine_fleet(&settings, &args.from).await);
-    for Examined { name, place, findings } in &examined {
-        answer(&format!("{name:<8} {place}"))?;
+    for DependencyCheck { name, address, findings } in &examined {
+        print(&format!("{name:<8} {address}"))?;
         for finding in findings {
             show(finding)?;
         }
@@ -31,13 +31,13 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
         examined.iter().flat_map(|part| &part.findings).filter(|finding| finding.verdict == verdict).count()
     };
     let (failures, warnings) = (count(Verdict::Failure), count(Verdict::Warning));
-    answer(&format!("\n{failures} failed, {warnings} to mind"))?;
-    Ok(if failures == 0 { Outcome::Done } else { Outcome::Failed })
+    print(&format!("\n{failures} failed, {}", base::counted(warnings, "warning")))?;
+    Ok(if failures == 0 { ExitStatus::Done } else { ExitStatus::Failed })
 }
 
-async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
+async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<DependencyCheck> {
     let StoreConfigs { db, redis_store, bus, .. } = &settings.shared.stores;
-    let examined = |name, place, findings| Examined { name, place, findings };
+    let examined = |name, address, findings| DependencyCheck { name, address, findings };
     vec![
         examined("db", db.url.to_string(), db::examine(db, &migrations(), clock).await),
         examined("locks", locks_at(settings), examine_locks(settings).await),
@@ -50,25 +50,26 @@ async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
     ]
 }
 
-/// Judges the fleet as `playhouse status` does: a process that runs is asked. If none answers, the database knows at least who runs.
-async fn examine_fleet(settings: &Settings, from: &From) -> Option<Examined> {
+/// Returns the findings of `playhouse status` from a running process. If none answers, examines the processes that the database lists.
+async fn examine_fleet(settings: &Settings, from: &ConfigArgs) -> Option<DependencyCheck> {
     let config: &fleet::Config = settings.shared.get();
     let (running, findings) = fleet::examine(&settings.shared.stores.db, &config.expected).await?;
     for process in &running {
-        // Without an operator token in the environment the rows have to do.
-        let Ok(admin) = Admin::find(Some(&process.admin), from, &AsOperator::default()) else { break };
-        if let Ok(status) = admin.ask(Method::GET, "/status").await {
+        // Without an operator token in the environment, the rows in the database have to suffice.
+        let Ok(admin) = AdminClient::new(Some(&process.admin), from, &OperatorArgs::default()) else { break };
+        if let Ok(status) = admin.call(Method::GET, "/status").await {
             let findings = items(&status, "findings").iter().map(finding).collect();
-            return Some(Examined { name: "status", place: admin.url().to_owned(), findings });
+            return Some(DependencyCheck { name: "status", address: admin.url().to_owned(), findings });
         }
     }
-    // Before the first start, and beside an embedded store that no process has, nothing is wrong.
+    // An embedded store without a process is fine: nothing was started yet, or everything is stopped.
     if running.is_empty() && settings.shared.stores.db.url.is_embedded() {
         return None;
     }
-    Some(Examined { name: "fleet", place: "rows of db".to_owned(), findings })
+    Some(DependencyCheck { name: "fleet", address: "rows in db".to_owned(), findings })
 }
 
+/// Parses a finding from the response of `/status`.
 fn finding(shown: &Value) -> Finding {
     let what = format!("{}: {}", text(&shown["part"]), text(&shown["what"]));
     let advice = shown["advice"].as_str().unwrap_or_default();
@@ -80,7 +81,7 @@ fn finding(shown: &Value) -> Finding {
 }
 
 fn locks_at(settings: &Settings) -> String {
-    let place = if settings.shared.stores.db.url.is_embedded() { "in process" } else { "rows of db" };
+    let place = if settings.shared.stores.db.url.is_embedded() { "in process" } else { "rows in db" };
     place.to_owned()
 }
 
@@ -94,12 +95,12 @@ async fn examine_locks(settings: &Settings) -> Vec<Finding> {
 fn show(finding: &Finding) -> anyhow::Result<()> {
     let mark = match finding.verdict {
         Verdict::Good => "ok",
-        Verdict::Warning => "mind",
+        Verdict::Warning => "warn",
         Verdict::Failure => "FAIL",
     };
-    answer(&format!("  {mark:<5} {}", finding.what))?;
+    print(&format!("  {mark:<5} {}", finding.what))?;
     match &finding.advice {
-        Some(advice) => answer(&format!("        → {advice}")),
+        Some(advice) => print(&format!("        → {advice}")),
         None => Ok(()),
     }
 }

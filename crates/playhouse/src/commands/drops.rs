@@ -1,32 +1,32 @@
 //! `playhouse drops`
 
-mod shown;
+mod output;
 mod verify;
 
 use std::time::Duration;
 
 use base::{Clock, Timestamp};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::admin::Admin;
-use super::{Misuse, Outcome};
-use crate::answer;
-use crate::cli::{CreateDrop, Drops, DropsCommand, Switch, WhichDrop};
+use super::admin::AdminClient;
+use super::{ExitStatus, UsageError, encoded};
+use crate::cli::{CreateDrop, DropArg, Drops, DropsCommand, Switch, TermsArgs};
+use crate::print;
 
-/// Between two looks at a drop that is watched.
+/// How often `--watch` reads the drop.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(args: Drops) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
-    let desk = Desk { admin, json: args.at.json };
-    match &args.what {
+pub(super) async fn run(args: Drops) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.target.admin.as_deref(), &args.target.from, &args.target.operator)?;
+    let client = DropsClient { admin, json: args.target.json };
+    match &args.command {
         DropsCommand::Create(new) => {
             let key = new.key.clone().unwrap_or_else(new_key);
-            desk.change(Method::POST, "/drops".to_owned(), Some(created(new)), Some(key), shown::created)
+            client
+                .change(Method::POST, "/drops".to_owned(), Some(new_drop(new)?), Some(key), output::created)
                 .await
         }
         DropsCommand::List { state, after, limit } => {
@@ -37,90 +37,95 @@ pub(super) async fn run(args: Drops) -> anyhow::Result<Outcome> {
             if let Some(after) = after {
                 path.push_str(&format!("&after={}", encoded(after)));
             }
-            desk.read(&path, shown::list).await
+            client.read(&path, output::list).await
         }
-        DropsCommand::Show { drop, watch } => desk.show(drop, *watch).await,
+        DropsCommand::Show { drop, watch } => client.show(drop, *watch).await,
         DropsCommand::Schedule { drop, opens_at, after, closes_at } => {
             let opens_at = match (opens_at, after) {
-                (Some(time), _) => moment("opens-at", time)?.to_rfc3339(),
+                (Some(time), _) => parse_time("opens-at", time)?.to_rfc3339(),
                 (None, after) => Clock::system().now().after(after.unwrap_or_default()).to_rfc3339(),
             };
-            let closes_at = closes_at.as_deref().map(|time| moment("closes-at", time)).transpose()?;
+            let closes_at = closes_at.as_deref().map(|time| parse_time("closes-at", time)).transpose()?;
             let body = json!({ "opens_at": opens_at, "closes_at": closes_at.map(Timestamp::to_rfc3339) });
-            desk.change(Method::POST, path(drop, "/schedule"), Some(body), None, shown::changed).await
+            client.change(Method::POST, path(drop, "/schedule"), Some(body), None, output::changed).await
         }
-        DropsCommand::Open { drop } => desk.post(path(drop, "/open"), None).await,
-        DropsCommand::Pause { drop } => desk.post(path(drop, "/pause"), None).await,
-        DropsCommand::Resume { drop } => desk.post(path(drop, "/resume"), None).await,
+        DropsCommand::Open { drop } => client.post(path(drop, "/open"), None).await,
+        DropsCommand::Pause { drop } => client.post(path(drop, "/pause"), None).await,
+        DropsCommand::Resume { drop } => client.post(path(drop, "/resume"), None).await,
         DropsCommand::Close { drop, force } => {
-            desk.post(path(drop, "/close"), Some(json!({ "force": force }))).await
+            client.post(path(drop, "/close"), Some(json!({ "force": force }))).await
         }
         DropsCommand::Cancel { drop, force } => {
-            desk.post(path(drop, "/cancel"), Some(json!({ "force": force }))).await
+            client.post(path(drop, "/cancel"), Some(json!({ "force": force }))).await
         }
         DropsCommand::EveryoneWaits { drop, switch } => {
             let body = json!({ "on": matches!(switch, Switch::On) });
-            desk.change(Method::PUT, path(drop, "/everyone-waits"), Some(body), None, shown::changed).await
+            client.change(Method::PUT, path(drop, "/everyone-waits"), Some(body), None, output::changed).await
         }
         DropsCommand::Pace { drop, batch, period, capacity } => {
             let body = json!({ "batch": batch, "period_ms": period.map(millis), "capacity": capacity });
-            desk.change(Method::PUT, path(drop, "/pace"), Some(body), None, shown::changed).await
+            client.change(Method::PUT, path(drop, "/pace"), Some(body), None, output::changed).await
+        }
+        DropsCommand::Terms { drop, terms: new } => {
+            let body = terms(new)?;
+            client.change(Method::PUT, path(drop, "/terms"), Some(body), None, output::changed).await
         }
         DropsCommand::Message { drop, text, .. } => {
             let body = json!({ "message": text });
-            desk.change(Method::PUT, path(drop, "/message"), Some(body), None, shown::changed).await
+            client.change(Method::PUT, path(drop, "/message"), Some(body), None, output::changed).await
         }
-        DropsCommand::Stock { drop, by: None, .. } => desk.read(&path(drop, "/stock"), shown::stock).await,
+        DropsCommand::Stock { drop, by: None, .. } => client.read(&path(drop, "/stock"), output::stock).await,
         DropsCommand::Stock { drop, by: Some(by), reason, key } => {
             let body = json!({ "by": by, "reason": reason.as_deref().unwrap_or_default() });
             let key = key.clone().unwrap_or_else(new_key);
-            desk.change(Method::POST, path(drop, "/stock"), Some(body), Some(key), shown::stock).await
+            client.change(Method::POST, path(drop, "/stock"), Some(body), Some(key), output::stock).await
         }
         DropsCommand::Ledger { drop, before, limit } => {
             let before = before.as_deref().map(|at| format!("&before={}", encoded(at))).unwrap_or_default();
-            desk.read(&path(drop, &format!("/ledger?limit={limit}{before}")), shown::ledger).await
+            client.read(&path(drop, &format!("/ledger?limit={limit}{before}")), output::ledger).await
         }
         DropsCommand::Audit { drop } => {
-            let found = desk.admin.ask(Method::GET, &path(drop, "/audit")).await?;
-            desk.say(&found, shown::audit)?;
-            Ok(if found["balanced"] == true { Outcome::Done } else { Outcome::Failed })
+            let found = client.admin.call(Method::GET, &path(drop, "/audit")).await?;
+            client.print(&found, output::audit)?;
+            Ok(if found["balanced"] == true { ExitStatus::Done } else { ExitStatus::Failed })
         }
         DropsCommand::Orders { state, limit } => {
-            desk.read(&format!("/orders?state={state}&limit={limit}"), shown::orders).await
+            client.read(&format!("/orders?state={state}&limit={limit}"), output::orders).await
         }
         DropsCommand::Refunds { limit } => {
-            desk.read(&format!("/refunds?limit={limit}"), shown::refunds).await
+            client.read(&format!("/refunds?limit={limit}"), output::refunds).await
         }
         DropsCommand::Settle { order, payment } => {
             let path = format!("/orders/{}/settle", encoded(order));
             let body = json!({ "payment_id": payment });
-            desk.change(Method::POST, path, Some(body), None, shown::settled).await
+            client.change(Method::POST, path, Some(body), None, output::settled).await
         }
         DropsCommand::Rebuild { drop } => {
-            desk.change(Method::POST, path(drop, "/rebuild"), None, None, shown::rebuilt).await
+            client.change(Method::POST, path(drop, "/rebuild"), None, None, output::rebuilt).await
         }
-        DropsCommand::VerifyOrder { drop } => verify::run(&desk, &path(drop, "")).await,
+        DropsCommand::VerifyOrder { drop } => verify::run(&client, &path(drop, "")).await,
     }
 }
 
-/// Asks a process, and shows its answers.
-struct Desk {
-    admin: Admin,
+/// Sends requests about drops, and prints the responses.
+struct DropsClient {
+    admin: AdminClient,
     json: bool,
 }
 
-impl Desk {
-    fn say(&self, found: &Value, words: fn(&Value) -> String) -> anyhow::Result<()> {
-        answer(&if self.json { found.to_string() } else { words(found) })
+impl DropsClient {
+    /// Prints a response as JSON, or as the text that `to_text` makes of it.
+    fn print(&self, found: &Value, to_text: fn(&Value) -> String) -> anyhow::Result<()> {
+        print(&if self.json { found.to_string() } else { to_text(found) })
     }
 
-    async fn read(&self, path: &str, words: fn(&Value) -> String) -> anyhow::Result<Outcome> {
-        self.say(&self.admin.ask(Method::GET, path).await?, words)?;
-        Ok(Outcome::Done)
+    async fn read(&self, path: &str, to_text: fn(&Value) -> String) -> anyhow::Result<ExitStatus> {
+        self.print(&self.admin.call(Method::GET, path).await?, to_text)?;
+        Ok(ExitStatus::Done)
     }
 
-    async fn post(&self, path: String, body: Option<Value>) -> anyhow::Result<Outcome> {
-        self.change(Method::POST, path, body, None, shown::changed).await
+    async fn post(&self, path: String, body: Option<Value>) -> anyhow::Result<ExitStatus> {
+        self.change(Method::POST, path, body, None, output::changed).await
     }
 
     async fn change(
@@ -129,8 +134,8 @@ impl Desk {
         path: String,
         body: Option<Value>,
         key: Option<String>,
-        words: fn(&Value) -> String,
-    ) -> anyhow::Result<Outcome> {
+        to_text: fn(&Value) -> String,
+    ) -> anyhow::Result<ExitStatus> {
         let complete = |mut request: reqwest::RequestBuilder| {
             if let Some(key) = key {
                 request = request.header("idempotency-key", key);
@@ -140,56 +145,64 @@ impl Desk {
                 None => request,
             }
         };
-        self.say(&self.admin.send(method, &path, complete).await?, words)?;
-        Ok(Outcome::Done)
+        self.print(&self.admin.send(method, &path, complete).await?, to_text)?;
+        Ok(ExitStatus::Done)
     }
 
-    async fn show(&self, drop: &WhichDrop, watch: bool) -> anyhow::Result<Outcome> {
-        let is_over = |found: &Value| matches!(found["state"].as_str(), Some("CLOSED" | "CANCELLED"));
+    async fn show(&self, drop: &DropArg, watch: bool) -> anyhow::Result<ExitStatus> {
+        let has_ended = |found: &Value| matches!(found["state"].as_str(), Some("CLOSED" | "CANCELLED"));
         loop {
-            let found = self.admin.ask(Method::GET, &path(drop, "")).await?;
-            self.say(&found, shown::show)?;
-            if !watch || is_over(&found) {
-                return Ok(Outcome::Done);
+            let found = self.admin.call(Method::GET, &path(drop, "")).await?;
+            self.print(&found, output::show)?;
+            if !watch || has_ended(&found) {
+                return Ok(ExitStatus::Done);
             }
             sleep(INTERVAL).await;
         }
     }
 }
 
-fn path(WhichDrop { id }: &WhichDrop, rest: &str) -> String {
+fn path(DropArg { id }: &DropArg, rest: &str) -> String {
     format!("/drops/{}{rest}", encoded(id))
 }
 
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-/// A key that no other request has.
+/// Creates an idempotency key.
 fn new_key() -> String {
     Uuid::new_v4().to_string()
 }
 
-fn moment(option: &str, text: &str) -> Result<Timestamp, Misuse> {
+fn parse_time(option: &str, text: &str) -> Result<Timestamp, UsageError> {
     text.parse()
-        .map_err(|_| Misuse(format!("--{option} {text}: expected a time such as 2026-12-01T18:00:00Z")))
+        .map_err(|_| UsageError(format!("--{option} {text}: expected a time such as 2026-12-01T18:00:00Z")))
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn created(new: &CreateDrop) -> Value {
+/// Returns the body of the request that creates a drop.
+fn new_drop(new: &CreateDrop) -> Result<Value, UsageError> {
+    let terms = terms(&new.terms)?;
+    Ok(json!({ "name": new.name, "resource": new.item, "stock": new.stock, "terms": terms }))
+}
+
+/// Returns the terms of a drop as the API takes them.
+fn terms(new: &TermsArgs) -> Result<Value, UsageError> {
+    let parse = |option: &str, text: &str| {
+        serde_json::from_str::<Value>(text)
+            .map_err(|error| UsageError(format!("--{option} {text}: expected JSON ({error})")))
+    };
     let who = match (&new.only_role, &new.only_owners) {
         (Some(role), _) => json!({ "role": role }),
         (None, Some(resource)) => json!({ "owns": resource }),
-        (None, None) => json!("anyone"),
+        (None, None) => new.who.as_deref().map_or(Ok(json!("anyone")), |who| parse("who", who))?,
     };
+    let lanes = new.lanes_json.as_deref().map_or(Ok(json!(new.lanes)), |lanes| parse("lanes", lanes))?;
     let mut terms = json!({
         "price": { "amount": new.price, "currency": new.currency },
         "per_player": new.per_player,
         "who": who,
-        "lanes": new.lanes,
+        "lanes": lanes,
         "order": new.order.replace('-', "_"),
         "without_redis": new.without_redis,
         "when_sold_out": new.when_sold_out.replace('-', "_"),
@@ -202,5 +215,5 @@ fn created(new: &CreateDrop) -> Value {
     if let Some(message) = &new.message {
         terms["message"] = json!(message);
     }
-    json!({ "name": new.name, "resource": new.item, "stock": new.stock, "terms": terms })
+    Ok(terms)
 }

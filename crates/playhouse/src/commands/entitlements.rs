@@ -4,17 +4,17 @@ use anyhow::bail;
 use reqwest::Method;
 use serde_json::Value;
 
-use super::admin::{Admin, query};
-use super::{Outcome, items, layers, next_page, settings, text};
-use crate::answer;
-use crate::cli::{Entitlements, EntitlementsCommand, From};
+use super::admin::{AdminClient, query};
+use super::{ExitStatus, items, layers, next_page, settings, text};
+use crate::cli::{ConfigArgs, Entitlements, EntitlementsCommand};
+use crate::print;
 
-/// The caller of `playhouse dev`, whose configuration names none.
+/// The caller of `playhouse dev`, which needs no configuration.
 const DEV_CALLER: &str = "dev";
 
-pub(super) async fn run(args: Entitlements) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
-    let (path, shown): (String, fn(&Value) -> String) = match &args.what {
+pub(super) async fn run(args: Entitlements) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.target.admin.as_deref(), &args.target.from, &args.target.operator)?;
+    let (path, shown): (String, fn(&Value) -> String) = match &args.command {
         EntitlementsCommand::List { user, account, in_force, page } => {
             let (limit, in_force) = (page.limit.to_string(), in_force.then(|| "true".to_owned()));
             let given = [
@@ -27,9 +27,9 @@ pub(super) async fn run(args: Entitlements) -> anyhow::Result<Outcome> {
             (query("/entitlements", given), list)
         }
         EntitlementsCommand::History { idempotency_key: Some(key), caller, .. } => {
-            let found = request(&admin, key, callers(caller, &args.at.from)?).await?;
-            answer(&if args.at.json { found.to_string() } else { show_request(&found) })?;
-            return Ok(Outcome::Done);
+            let found = request(&admin, key, callers(caller, &args.target.from)?).await?;
+            print(&if args.target.json { found.to_string() } else { show_request(&found) })?;
+            return Ok(ExitStatus::Done);
         }
         EntitlementsCommand::History { user, account, resource, reference, page, .. } => {
             let limit = page.limit.to_string();
@@ -43,14 +43,29 @@ pub(super) async fn run(args: Entitlements) -> anyhow::Result<Outcome> {
             ];
             (query("/entitlements/history", given), history)
         }
+        EntitlementsCommand::Grant { change, valid_until } => {
+            let found =
+                send_change(&admin, "/entitlements/grant", change.body(valid_until.as_deref())).await?;
+            print(&if args.target.json { found.to_string() } else { show_result(&found) })?;
+            return Ok(ExitStatus::Done);
+        }
+        EntitlementsCommand::Revoke { change } => {
+            let found = send_change(&admin, "/entitlements/revoke", change.body(None)).await?;
+            print(&if args.target.json { found.to_string() } else { show_result(&found) })?;
+            return Ok(ExitStatus::Done);
+        }
     };
-    let found = admin.ask(Method::GET, &path).await?;
-    answer(&if args.at.json { found.to_string() } else { shown(&found) })?;
-    Ok(Outcome::Done)
+    let found = admin.call(Method::GET, &path).await?;
+    print(&if args.target.json { found.to_string() } else { shown(&found) })?;
+    Ok(ExitStatus::Done)
 }
 
-/// Whose keys are looked for.
-fn callers(given: &[String], from: &From) -> anyhow::Result<Vec<String>> {
+async fn send_change(admin: &AdminClient, path: &str, body: Value) -> anyhow::Result<Value> {
+    admin.send(Method::POST, path, |request| request.json(&body)).await
+}
+
+/// Returns the callers whose keys to look up: the given ones, or all of the configuration.
+fn callers(given: &[String], from: &ConfigArgs) -> anyhow::Result<Vec<String>> {
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
@@ -58,12 +73,12 @@ fn callers(given: &[String], from: &From) -> anyhow::Result<Vec<String>> {
     Ok(if configured.is_empty() { vec![DEV_CALLER.to_owned()] } else { configured })
 }
 
-/// Asks for the request of each caller until one is known. Keys of different callers have nothing to do with each other.
-async fn request(admin: &Admin, key: &String, callers: Vec<String>) -> anyhow::Result<Value> {
+/// Looks the key up for one caller after the other: each caller has its own keys.
+async fn request(admin: &AdminClient, key: &String, callers: Vec<String>) -> anyhow::Result<Value> {
     let mut last = None;
     for caller in &callers {
         let path = query("/entitlements/request", [("caller", Some(caller)), ("key", Some(key))]);
-        match admin.ask(Method::GET, &path).await {
+        match admin.call(Method::GET, &path).await {
             Ok(found) => return Ok(found),
             Err(error) => last = Some(error),
         }
@@ -71,8 +86,8 @@ async fn request(admin: &Admin, key: &String, callers: Vec<String>) -> anyhow::R
     match last {
         Some(error) if callers.len() == 1 => Err(error),
         _ => bail!(
-            "no request with this key was done for any of {}: it never arrived, was refused, or is older than \
-             entitlement.idempotency_retention; --caller names another service",
+            "none of {} has applied a request with this key: it never arrived, was refused, or is older than \
+             service_api.idempotency_retention. Name another service with --caller",
             callers.join(", ")
         ),
     }
@@ -81,13 +96,13 @@ async fn request(admin: &Admin, key: &String, callers: Vec<String>) -> anyhow::R
 fn list(found: &Value) -> String {
     let entitlements = items(found, "entitlements");
     if entitlements.is_empty() {
-        return "nothing is owned, and nothing was".to_owned();
+        return "The user owns nothing and never has.".to_owned();
     }
     let mut lines =
         vec![format!("{:<36}  {:<8} {:>8} {:<24}  {}", "account", "state", "quantity", "as of", "resource")];
     lines.extend(entitlements.iter().map(|owned| {
         let quantity = owned["quantity"].as_i64().map_or_else(|| "-".to_owned(), |count| count.to_string());
-        // One that has ended by itself is still ACTIVE.
+        // An entitlement that has expired is still stored as ACTIVE.
         let state = match (owned["in_force"] == true, text(&owned["state"])) {
             (false, "ACTIVE") => "ENDED",
             (_, state) => state,
@@ -102,7 +117,7 @@ fn list(found: &Value) -> String {
 fn history(found: &Value) -> String {
     let entries = items(found, "entries");
     if entries.is_empty() {
-        return "nothing of that kind has arrived: the shop has not sent it, or it was refused".to_owned();
+        return "No changes found: the shop has not sent the request, or it was refused. References match in full; `--user` lists all changes of a player.".to_owned();
     }
     let mut lines = Vec::new();
     for entry in entries {
@@ -127,21 +142,24 @@ fn history(found: &Value) -> String {
 
 fn show_request(found: &Value) -> String {
     let mut lines = vec![format!(
-        "{} did this once, at {}, for user {}",
+        "Applied once for {}, at {}, for user {}",
         text(&found["caller"]),
         text(&found["recorded_at"]),
         text(&found["user_id"])
     )];
-    for result in items(found, "results") {
-        let entitlement = &result["entitlement"];
-        lines.push(format!(
-            "  {}: {} of account {} is {}",
-            text(&result["effect"]),
-            text(&entitlement["resource"]),
-            text(&entitlement["account_id"]),
-            text(&entitlement["state"]),
-        ));
-        lines.extend(result["event_id"].as_str().map(|event| format!("  event {event}")));
-    }
+    lines.extend(items(found, "results").iter().map(show_result));
+    lines.join("\n")
+}
+
+fn show_result(result: &Value) -> String {
+    let entitlement = &result["entitlement"];
+    let mut lines = vec![format!(
+        "  {}: {} of account {} is {}",
+        text(&result["effect"]),
+        text(&entitlement["resource"]),
+        text(&entitlement["account_id"]),
+        text(&entitlement["state"]),
+    )];
+    lines.extend(result["event_id"].as_str().map(|event| format!("  event {event}")));
     lines.join("\n")
 }

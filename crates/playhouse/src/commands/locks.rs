@@ -2,21 +2,22 @@
 
 mod hot;
 mod progress;
+mod waits;
 
 use base::Clock;
 use hierlock::matrix::Matrix;
-use hierlock::simulate::Question;
-use hierlock::{Locks, MySqlConnectOptions, Options, Provision, Space};
+use hierlock::simulate::Simulation;
+use hierlock::{BucketSpace, LockManager, MySqlConnectOptions, Options, Provisioner};
 
 use self::progress::{Display, grouped};
-use super::{Outcome, layers, settings};
-use crate::answer;
+use super::{ExitStatus, layers, settings};
 use crate::cli::{self, LocksCommand};
+use crate::print;
 
-pub(super) async fn run(args: cli::Locks) -> anyhow::Result<Outcome> {
+pub(super) async fn run(args: cli::Locks) -> anyhow::Result<ExitStatus> {
     let settings = settings(layers(&args.from)?)?.config;
     let server = settings.shared.stores.db.server();
-    match args.what {
+    match args.command {
         LocksCommand::Provision { rows_per_second } => match server {
             Some(server) => provision(server, settings.locks.buckets, rows_per_second).await,
             None => no_rows(),
@@ -26,26 +27,32 @@ pub(super) async fn run(args: cli::Locks) -> anyhow::Result<Outcome> {
             None => no_rows(),
         },
         LocksCommand::Simulate { ids, buckets, held } => {
-            simulate(Question { ids, buckets: buckets.unwrap_or(settings.locks.buckets), held })
+            simulate(Simulation { ids, buckets: buckets.unwrap_or(settings.locks.buckets), held })
         }
         LocksCommand::Hot { limit, admin, operator } => {
             hot::run(&args.from, admin.as_deref(), &operator, limit, server).await
+        }
+        LocksCommand::Waits { limit, admin, operator } => {
+            waits::run(&args.from, admin.as_deref(), &operator, limit).await
+        }
+        LocksCommand::End { session, admin, operator } => {
+            waits::end(&args.from, admin.as_deref(), &operator, session).await
         }
         LocksCommand::Matrix => matrix(&settings.locks, server).await,
     }
 }
 
-fn no_rows() -> anyhow::Result<Outcome> {
-    answer("locks are in process here, as db.url is a sqlite: file: there are no rows to make")?;
-    Ok(Outcome::Done)
+fn no_rows() -> anyhow::Result<ExitStatus> {
+    print("Nothing to do: db.url is a sqlite: file, so locks are in process and need no rows.")?;
+    Ok(ExitStatus::Done)
 }
 
 async fn provision(
     server: MySqlConnectOptions,
     buckets: u32,
     rows_per_second: Option<u32>,
-) -> anyhow::Result<Outcome> {
-    let provision = Provision::new(server, buckets);
+) -> anyhow::Result<ExitStatus> {
+    let provision = Provisioner::new(server, buckets);
     let provision = match rows_per_second {
         Some(rate) => provision.throttled(rate),
         None => provision,
@@ -55,46 +62,46 @@ async fn provision(
     display.end();
     let done = done?;
     let seconds = done.elapsed.as_secs_f64();
-    answer(&if done.made == 0 {
-        format!("nothing to do: all {} rows are there", grouped(done.total))
+    print(&if done.created == 0 {
+        format!("Nothing to do: all {} rows exist.", grouped(done.total))
     } else {
-        let rate = grouped((done.made as f64 / seconds.max(0.001)) as u64);
+        let rate = grouped((done.created as f64 / seconds.max(0.001)) as u64);
         format!(
-            "{} rows are there, {} of them new, made in {seconds:.1} s ({rate}/s)",
+            "{} rows exist, {} of them created now in {seconds:.1} s ({rate}/s)",
             grouped(done.total),
-            grouped(done.made)
+            grouped(done.created)
         )
     })?;
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-async fn status(server: MySqlConnectOptions, ours: u32) -> anyhow::Result<Outcome> {
-    let Some(status) = Provision::status(server).await? else {
-        answer("no buckets have been made yet; `playhouse locks provision` makes them")?;
-        return Ok(Outcome::Failed);
+async fn status(server: MySqlConnectOptions, ours: u32) -> anyhow::Result<ExitStatus> {
+    let Some(status) = Provisioner::status(server).await? else {
+        print("The lock rows do not exist yet: run `playhouse locks provision`.")?;
+        return Ok(ExitStatus::Failed);
     };
-    answer(&format!("{} per level, about {} MiB\n", status.space, mib(&status.space)))?;
-    answer(&format!("{:<10} {:>12} {:>12}  first missing", "level", "there", "missing"))?;
+    print(&format!("{} per level, about {} MiB\n", status.space, mib(&status.space)))?;
+    print(&format!("{:<10} {:>12} {:>12}  first missing", "level", "present", "missing"))?;
     for level in &status.levels {
         let first = level.first_missing.map_or_else(|| "-".to_owned(), |bucket| bucket.to_string());
-        let (there, missing) = (grouped(level.present), grouped(level.missing));
-        answer(&format!("{:<10} {there:>12} {missing:>12}  {first}", level.level.word()))?;
+        let (present, missing) = (grouped(level.present), grouped(level.missing));
+        print(&format!("{:<10} {present:>12} {missing:>12}  {first}", level.level.as_str()))?;
     }
     let verdict = if status.space.buckets != ours {
-        format!("this configuration has locks.buckets = {ours}: a process with it does not start")
+        format!("This configuration has locks.buckets = {ours}: a process with it does not start.")
     } else if status.missing() > 0 || !status.complete {
-        "not complete: `playhouse locks provision` makes what is missing".to_owned()
+        "Not complete: `playhouse locks provision` creates the missing rows.".to_owned()
     } else {
-        answer("\ncomplete")?;
-        return Ok(Outcome::Done);
+        print("\nComplete.")?;
+        return Ok(ExitStatus::Done);
     };
-    answer(&format!("\n{verdict}"))?;
-    Ok(Outcome::Failed)
+    print(&format!("\n{verdict}"))?;
+    Ok(ExitStatus::Failed)
 }
 
-fn simulate(question: Question) -> anyhow::Result<Outcome> {
-    let Question { ids, buckets, held } = question;
-    let (found, space) = (question.answer(), Space::new(buckets));
+fn simulate(simulation: Simulation) -> anyhow::Result<ExitStatus> {
+    let Simulation { ids, buckets, held } = simulation;
+    let (found, space) = (simulation.run(), BucketSpace::new(buckets));
     let percent = |share: f64| match share * 100.0 {
         0.0 => "0 %".to_owned(),
         small if small < 0.001 => format!("{small:.1e} %"),
@@ -108,53 +115,54 @@ fn simulate(question: Question) -> anyhow::Result<Outcome> {
             grouped(held)
         ),
         format!(
-            "{:>12}  of acquisitions wait for an id they have nothing to do with",
+            "{:>12}  of acquisitions wait for an unrelated id in the same bucket",
             percent(found.false_conflicts)
         ),
         format!("{:>12}  by the formula 1 - (1 - 1/buckets)^held", percent(found.expected)),
         format!(
-            "{:>12}  of ids share their bucket with another; it matters while both are locked",
+            "{:>12}  of ids share their bucket with another id; it matters while both are locked",
             percent(found.sharing)
         ),
         format!("{:>12}  ids in the fullest bucket", grouped(found.fullest.into())),
         format!("{:>12}  rows in all three levels, about {} MiB", grouped(space.rows()), mib(&space)),
     ];
-    answer(&lines.join("\n"))?;
-    Ok(Outcome::Done)
+    print(&lines.join("\n"))?;
+    Ok(ExitStatus::Done)
 }
 
-/// What the rows take up.
-fn mib(space: &Space) -> String {
+/// Returns the size of the rows in MiB.
+fn mib(space: &BucketSpace) -> String {
     grouped(space.bytes().div_ceil(1 << 20))
 }
 
-async fn matrix(options: &Options, server: Option<MySqlConnectOptions>) -> anyhow::Result<Outcome> {
+async fn matrix(options: &Options, server: Option<MySqlConnectOptions>) -> anyhow::Result<ExitStatus> {
     let locks = match server {
-        Some(server) => Locks::mysql(server, options).await?,
-        None => Locks::in_process(options, &Clock::system()),
+        Some(server) => LockManager::mysql(server, options).await?,
+        None => LockManager::in_process(options, &Clock::system()),
     };
     let observed = Matrix::observe(&locks).await;
     locks.close().await;
     let Some(matrix) = observed? else {
         anyhow::bail!(
-            "there are so few buckets that the targets share some; the matrix needs about a hundred"
+            "the matrix needs about a hundred buckets, so that its targets share none: raise locks.buckets"
         );
     };
-    answer(&format!(
-        "held by row, asked for by column: · passes, W waits and the server shows it, w waits, ! is wrong\n\n{matrix}\n"
+    print(&format!(
+        "Row: the lock that is held. Column: the lock that is requested.\n\
+         · granted, W waits and the server shows it, w waits, ! differs from the rules\n\n{matrix}\n"
     ))?;
     let count = |of: fn(&hierlock::matrix::Cell) -> bool| matrix.cells().filter(|cell| of(cell)).count();
     let (pairs, waits) = (matrix.cells().count(), count(|cell| cell.waited));
-    let shown = match count(|cell| cell.server_agrees == Some(true)) {
+    let confirmed = match count(|cell| cell.server_agrees == Some(true)) {
         0 => String::new(),
-        shown => format!("; the server's own tables show {shown} of the waits"),
+        confirmed => format!("; the server's own tables show {confirmed} of the waits"),
     };
-    let wrong = count(|cell| !cell.is_right());
+    let wrong = count(|cell| !cell.is_correct());
     let verdict = if wrong == 0 {
         "all as the rules say".to_owned()
     } else {
         format!("{wrong} NOT as the rules say (!)")
     };
-    answer(&format!("{pairs} pairs, {waits} wait, {verdict}{shown}"))?;
-    Ok(if wrong == 0 { Outcome::Done } else { Outcome::Failed })
+    print(&format!("{pairs} pairs, {waits} wait, {verdict}{confirmed}"))?;
+    Ok(if wrong == 0 { ExitStatus::Done } else { ExitStatus::Failed })
 }

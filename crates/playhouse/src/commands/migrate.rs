@@ -1,13 +1,13 @@
 //! `playhouse migrate`
 
-use db::{Db, DbUrl, Status};
+use db::{Db, DbUrl, MigrationStatus};
 
-use super::{Outcome, layers, settings};
-use crate::answer;
+use super::{ExitStatus, layers, settings};
 use crate::cli::Migrate;
+use crate::print;
 use crate::services::migrations;
 
-pub(super) async fn run(args: Migrate) -> anyhow::Result<Outcome> {
+pub(super) async fn run(args: Migrate) -> anyhow::Result<ExitStatus> {
     let settings = settings(layers(&args.from)?)?.config;
     if args.dry_run {
         return show(&status(&settings.shared.stores.db).await?);
@@ -17,34 +17,34 @@ pub(super) async fn run(args: Migrate) -> anyhow::Result<Outcome> {
     db.close().await;
     let applied = applied?;
     for migration in &applied {
-        answer(&format!("applied  {migration}"))?;
+        print(&format!("applied  {migration}"))?;
     }
     if applied.is_empty() {
-        answer("nothing to do: all migrations are applied")?;
+        print("Nothing to do: all migrations are applied.")?;
     }
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-/// Looks, and neither creates nor takes anything.
-async fn status(config: &db::Config) -> Result<Status, db::Error> {
+/// Reads which migrations are applied. Creates nothing and takes no lock.
+async fn status(config: &db::Config) -> Result<MigrationStatus, db::Error> {
     if let DbUrl::Sqlite(path) = &config.url
         && !path.exists()
     {
-        return Ok(Status::of_nothing(&migrations()));
+        return Ok(MigrationStatus::all_pending(&migrations()));
     }
-    let db = Db::open_to_read(config).await?;
+    let db = Db::open_read_only(config).await?;
     let status = db.migration_status(&migrations()).await;
     db.close().await;
     status
 }
 
-fn show(status: &Status) -> anyhow::Result<Outcome> {
+fn show(status: &MigrationStatus) -> anyhow::Result<ExitStatus> {
     for (state, migrations) in
         [("applied", &status.applied), ("pending", &status.pending), ("newer", &status.newer)]
     {
         for migration in migrations {
-            answer(&format!("{state:<8} {migration}"))?;
+            print(&format!("{state:<8} {migration}"))?;
         }
     }
-    Ok(if status.pending.is_empty() { Outcome::Done } else { Outcome::Failed })
+    Ok(if status.pending.is_empty() { ExitStatus::Done } else { ExitStatus::Failed })
 }

@@ -8,65 +8,86 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::Value;
 
-use super::admin::Admin;
-use super::{Misuse, Outcome, items, text};
-use crate::answer;
-use crate::cli::{Outbox, OutboxCommand, WhichEvents};
+use super::admin::{AdminClient, query};
+use super::{ExitStatus, UsageError, counted, items, jobs, text};
+use crate::cli::{EventSelection, Outbox, OutboxCommand};
+use crate::print;
 
-pub(super) async fn run(args: Outbox) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
-    let ask = async |method: Method, path: String| admin.ask(method, &path).await;
-    let shown = match &args.what {
+pub(super) async fn run(args: Outbox) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.target.admin.as_deref(), &args.target.from, &args.target.operator)?;
+    let call = async |method: Method, path: String| admin.call(method, &path).await;
+    let shown = match &args.command {
         OutboxCommand::List { state, limit } => {
-            let found = ask(Method::GET, format!("/outbox?state={state}&limit={limit}")).await?;
-            if args.at.json { found.to_string() } else { list(&found) }
+            let found = call(Method::GET, format!("/outbox?state={state}&limit={limit}")).await?;
+            if args.target.json { found.to_string() } else { list(&found) }
         }
         OutboxCommand::Blocked { limit } => {
-            let found = ask(Method::GET, format!("/outbox/blocked?limit={limit}")).await?;
-            if args.at.json { found.to_string() } else { blocked(&found) }
+            let found = call(Method::GET, format!("/outbox/blocked?limit={limit}")).await?;
+            if args.target.json { found.to_string() } else { blocked(&found) }
         }
         OutboxCommand::Show { event } => {
-            let found = ask(Method::GET, path(event)).await?;
-            if args.at.json { found.to_string() } else { show(&found) }
+            let found = call(Method::GET, path(event)).await?;
+            if args.target.json { found.to_string() } else { show(&found) }
         }
-        OutboxCommand::Retry { which } => {
-            let found = ask(Method::POST, decision(which, "retry", Clock::system().now())?).await?;
-            if args.at.json { found.to_string() } else { decided(&found, "tried again") }
+        OutboxCommand::Retry { selection } => {
+            return decide(&admin, selection, ("retry", "retried"), args.target.json).await;
         }
-        OutboxCommand::Skip { which } => {
-            let found = ask(Method::POST, decision(which, "skip", Clock::system().now())?).await?;
-            if args.at.json { found.to_string() } else { decided(&found, "given up") }
+        OutboxCommand::Skip { selection } => {
+            return decide(&admin, selection, ("skip", "skipped"), args.target.json).await;
         }
-        OutboxCommand::Republish { since } => {
-            let since = moment("since", since, Clock::system().now())?.to_rfc3339();
-            let found = ask(Method::POST, format!("/outbox/republish?since={since}")).await?;
-            if args.at.json {
-                found.to_string()
-            } else {
-                format!("{} events that were published since {since} are published again", found["events"])
-            }
+        OutboxCommand::Republish { since, until, expected } => {
+            let now = Clock::system().now();
+            let since = parse_time("since", since, now)?.to_rfc3339();
+            let until = until.as_deref().map(|until| parse_time("until", until, now)).transpose()?;
+            let until = until.map(Timestamp::to_rfc3339);
+            let expected = expected.map(|expected| expected.to_string());
+            let given = [("since", Some(&since)), ("until", until.as_ref()), ("expected", expected.as_ref())];
+            let started = call(Method::POST, query("/outbox/republish", given)).await?;
+            let job = jobs::wait(&admin, &started).await?;
+            let shown = |job: &Value| {
+                format!("publishing {} again, published since {since}", counted(&job["done"], "event"))
+            };
+            return jobs::finished(&job, args.target.json, shown);
         }
     };
-    answer(&shown)?;
-    Ok(Outcome::Done)
+    print(&shown)?;
+    Ok(ExitStatus::Done)
 }
 
-/// Where a decision on events is posted to.
-fn decision(which: &WhichEvents, what: &str, now: Timestamp) -> Result<String, Misuse> {
-    let WhichEvents { event, cause, since, until, key, all, dry_run } = which;
+/// Posts a decision about one event, or about several as a job that it waits for.
+async fn decide(
+    admin: &AdminClient,
+    selection: &EventSelection,
+    (action, done): (&str, &str),
+    json: bool,
+) -> anyhow::Result<ExitStatus> {
+    let found = admin.call(Method::POST, &decision(selection, action, Clock::system().now())?).await?;
+    if found["job_id"].is_null() {
+        print(&if json { found.to_string() } else { decided(&found, done) })?;
+        return Ok(ExitStatus::Done);
+    }
+    let job = jobs::wait(admin, &found).await?;
+    jobs::finished(&job, json, |job| format!("{done} {}", counted(&job["done"], "failed event")))
+}
+
+/// Returns the path that a decision about events is posted to.
+fn decision(selection: &EventSelection, what: &str, now: Timestamp) -> Result<String, UsageError> {
+    let EventSelection { event, cause, kind, since, until, key, all, expected, dry_run } = selection;
     if let Some(event) = event {
         return Ok(format!("{}/{what}", path(event)));
     }
     let time = |name: &'static str, text: &Option<String>| {
-        let time = text.as_deref().map(|text| moment(name, text, now)).transpose()?;
+        let time = text.as_deref().map(|text| parse_time(name, text, now)).transpose()?;
         Ok(time.map(|time| (name, time.to_rfc3339())))
     };
     let given = [
         cause.clone().map(|cause| ("cause", cause)),
+        kind.clone().map(|kind| ("kind", kind)),
         time("since", since)?,
         time("until", until)?,
         key.clone().map(|key| ("key", key)),
         all.then(|| ("all", "true".to_owned())),
+        expected.map(|expected| ("expected", expected.to_string())),
         dry_run.then(|| ("dry_run", "true".to_owned())),
     ];
     let given = given.into_iter().flatten();
@@ -76,21 +97,21 @@ fn decision(which: &WhichEvents, what: &str, now: Timestamp) -> Result<String, M
 }
 
 fn decided(found: &Value, what: &str) -> String {
-    match (found["id"].as_str(), found["events"].as_u64(), found["dry_run"] == true) {
-        (Some(id), _, _) => format!("{id} is {what}"),
-        (None, events, true) => format!("{} failed events would be {what}", events.unwrap_or_default()),
-        (None, events, false) => format!("{} failed events are {what}", events.unwrap_or_default()),
+    let events = counted(&found["events"], "failed event");
+    match found["id"].as_str() {
+        Some(id) => format!("{id} is {what}"),
+        None => format!("{events} would be {what}"),
     }
 }
 
-/// A time, or how long ago it was.
-pub(super) fn moment(option: &str, since: &str, now: Timestamp) -> Result<Timestamp, Misuse> {
+/// Parses a time, or a duration that counts back from now.
+pub(super) fn parse_time(option: &str, since: &str, now: Timestamp) -> Result<Timestamp, UsageError> {
     if let Ok(ago) = Duration::parse(&Configured::Text(since.to_owned())) {
         let ago: i64 = ago.as_millis().try_into().unwrap_or(i64::MAX);
         return Ok(Timestamp::from_millis(now.as_millis().saturating_sub(ago)));
     }
     since.parse().map_err(|_| {
-        Misuse(format!(
+        UsageError(format!(
             "--{option} {since}: expected a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m"
         ))
     })
@@ -116,28 +137,28 @@ fn list(found: &Value) -> String {
         lines.extend(event["cause"].as_str().map(|cause| format!("{:38}{cause}", "")));
     }
     let count: u64 = events.iter().map(|event| event["count"].as_u64().unwrap_or(1)).sum();
-    lines.push(format!("\n{count} events in {} rows", events.len()));
+    lines.push(format!("\n{} in {}", base::counted(count, "event"), base::counted(events.len(), "row")));
     lines.join("\n")
 }
 
 fn blocked(found: &Value) -> String {
     let keys = items(found, "keys");
     if keys.is_empty() {
-        return "no key is blocked".to_owned();
+        return "No key is blocked.".to_owned();
     }
     let mut lines = Vec::new();
     for key in keys {
         lines.push(text(&key["key"]).to_owned());
         lines.push(format!(
-            "  {} events wait behind {} since {}",
-            key["waiting"],
+            "  {} waiting behind {} since {}",
+            counted(&key["waiting"], "event"),
             text(&key["id"]),
             text(&key["since"])
         ));
         lines.extend(key["cause"].as_str().map(|cause| format!("  {cause}")));
     }
     lines.push(
-        "\n`playhouse outbox retry EVENT` tries it again, `skip EVENT` goes on without it; `--cause TEXT` or `--all` does so for many"
+        "\n`playhouse outbox retry EVENT` publishes it again, `skip EVENT` continues without it. `--cause TEXT` or `--all` selects several."
             .to_owned(),
     );
     lines.join("\n")
@@ -154,14 +175,14 @@ fn show(found: &Value) -> String {
     lines.push(format!("  number {}, key {}", found["number"], text(&found["key"])));
     lines.push(format!("  appended {}, {due} {}", text(&found["created"]), text(&found["due"])));
     lines.push(format!("  attempts {}", found["attempts"]));
-    lines.extend(found["holder"].as_str().map(|holder| format!("  held by the process {holder}")));
+    lines.extend(found["holder"].as_str().map(|holder| format!("  claimed by process {holder}")));
     lines.extend(found["cause"].as_str().map(|cause| format!("  {cause}")));
     let content = if found["events"].is_null() { &found["event"] } else { &found["events"] };
     lines.push(format!("\n{}\n{content:#}", kind(found)));
     lines.join("\n")
 }
 
-/// The kind of the events in a row, and how many there are if it is a batch.
+/// Returns the kind of the events in a row, and their number if it is a batch.
 fn kind(row: &Value) -> String {
     match row["count"].as_u64() {
         Some(count @ 2..) => format!("{} ({count} events)", text(&row["kind"])),
@@ -174,30 +195,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn since_is_a_time_or_how_long_ago() {
+    fn since_accepts_a_time_or_a_duration() {
         let now = Timestamp::from_millis(1_772_366_400_000);
-        let moment =
-            |text| moment("since", text, now).map(Timestamp::to_rfc3339).map_err(|misuse| misuse.to_string());
-        assert_eq!(moment("10m").unwrap(), "2026-03-01T11:50:00.000Z");
-        assert_eq!(moment("2026-03-01T00:00:00+01:00").unwrap(), "2026-02-28T23:00:00.000Z");
-        assert!(moment("yesterday").unwrap_err().contains("such as 10m"));
+        let parse_time = |text| {
+            parse_time("since", text, now).map(Timestamp::to_rfc3339).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse_time("10m").unwrap(), "2026-03-01T11:50:00.000Z");
+        assert_eq!(parse_time("2026-03-01T00:00:00+01:00").unwrap(), "2026-02-28T23:00:00.000Z");
+        assert!(parse_time("yesterday").unwrap_err().contains("such as 10m"));
     }
 
     #[test]
-    fn a_decision_names_one_event_or_says_which() {
+    fn decision_names_one_event_or_a_selection() {
         let now = Timestamp::from_millis(1_772_366_400_000);
-        let nothing = || WhichEvents {
+        let nothing = || EventSelection {
             event: None,
             cause: None,
+            kind: None,
             since: None,
             until: None,
             key: None,
             all: false,
+            expected: None,
             dry_run: false,
         };
-        let one = WhichEvents { event: Some("12".to_owned()), ..nothing() };
+        let one = EventSelection { event: Some("12".to_owned()), ..nothing() };
         assert_eq!(decision(&one, "retry", now).unwrap(), "/outbox/12/retry");
-        let some = WhichEvents {
+        let some = EventSelection {
             cause: Some("a & b".to_owned()),
             since: Some("1h".to_owned()),
             dry_run: true,
@@ -205,7 +229,7 @@ mod tests {
         };
         let expected = "/outbox/skip?cause=a%20%26%20b&since=2026%2D03%2D01T11%3A00%3A00%2E000Z&dry_run=true";
         assert_eq!(decision(&some, "skip", now).unwrap(), expected);
-        let wrong = WhichEvents { until: Some("noon".to_owned()), ..nothing() };
+        let wrong = EventSelection { until: Some("noon".to_owned()), ..nothing() };
         assert!(decision(&wrong, "retry", now).unwrap_err().to_string().contains("--until noon"));
     }
 }

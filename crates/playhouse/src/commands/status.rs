@@ -3,16 +3,16 @@
 use reqwest::Method;
 use serde_json::Value;
 
-use super::admin::Admin;
-use super::{Outcome, items, text};
-use crate::answer;
+use super::admin::AdminClient;
+use super::{ExitStatus, items, text};
 use crate::cli::Status;
+use crate::print;
 
-pub(super) async fn run(args: Status) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
-    let found = admin.ask(Method::GET, "/status").await?;
-    answer(&if args.at.json { found.to_string() } else { show(&found) })?;
-    Ok(if found["healthy"] == true { Outcome::Done } else { Outcome::Failed })
+pub(super) async fn run(args: Status) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.target.admin.as_deref(), &args.target.from, &args.target.operator)?;
+    let found = admin.call(Method::GET, "/status").await?;
+    print(&if args.target.json { found.to_string() } else { show(&found) })?;
+    Ok(if found["healthy"] == true { ExitStatus::Done } else { ExitStatus::Failed })
 }
 
 fn show(found: &Value) -> String {
@@ -27,7 +27,7 @@ fn show(found: &Value) -> String {
             text(&process["process_id"]),
             text(&process["state"]),
             text(&process["version"]),
-            length(process["uptime_seconds"].as_u64().unwrap_or_default()),
+            duration(process["uptime_seconds"].as_u64().unwrap_or_default()),
             text(&process["admin"]),
             roles.join(","),
         ));
@@ -41,17 +41,19 @@ fn show(found: &Value) -> String {
     for finding in items(found, "findings") {
         lines.extend(finding_lines(finding));
     }
-    let count =
-        |verdict: &str| items(found, "findings").iter().filter(|one| one["verdict"] == verdict).count();
-    lines.push(format!("\n{} failed, {} to mind", count("failure"), count("warning")));
+    let count = |verdict: &str| {
+        items(found, "findings").iter().filter(|finding| finding["verdict"] == verdict).count()
+    };
+    let warnings = base::counted(count("warning"), "warning");
+    lines.push(format!("\n{} failed, {warnings}", count("failure")));
     lines.join("\n")
 }
 
-/// A finding, and what to do about it.
+/// Returns the lines of a finding: the finding, and the advice if there is any.
 fn finding_lines(finding: &Value) -> Vec<String> {
     let mark = match text(&finding["verdict"]) {
         "good" => "ok",
-        "warning" => "mind",
+        "warning" => "warn",
         _ => "FAIL",
     };
     let first = format!("  {mark:<5} {:<12} {}", text(&finding["part"]), text(&finding["what"]));
@@ -59,8 +61,8 @@ fn finding_lines(finding: &Value) -> Vec<String> {
     std::iter::once(first).chain(advice).collect()
 }
 
-/// A length of time in the largest two units.
-fn length(seconds: u64) -> String {
+/// Formats a duration in its largest two units.
+fn duration(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -77,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_short() {
-        assert_eq!([5, 65, 3_700, 90_000].map(length), ["5s", "1m5s", "1h1m", "1d1h"]);
+    fn durations_have_at_most_two_units() {
+        assert_eq!([5, 65, 3_700, 90_000].map(duration), ["5s", "1m5s", "1h1m", "1d1h"]);
     }
 
     #[test]
-    fn what_fails_comes_with_what_to_do() {
+    fn failures_come_with_advice() {
         let found = json!({
             "processes": [{
                 "process_id": "p", "state": "running", "version": "1", "roles": ["gateway"], "admin": "a:1",
@@ -91,7 +93,7 @@ mod tests {
             "findings": [{ "part": "fleet", "verdict": "failure", "what": "no engine", "advice": "start one" }],
         });
         let shown = show(&found);
-        for part in ["holds 2 of outbox", "FAIL  fleet", "→ start one", "1 failed, 0 to mind"] {
+        for part in ["holds 2 of outbox", "FAIL  fleet", "→ start one", "1 failed, 0 warnings"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
     }

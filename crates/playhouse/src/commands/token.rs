@@ -6,13 +6,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use uuid::Uuid;
 
-use super::admin::Admin;
-use super::{Misuse, Outcome};
-use crate::answer;
+use super::admin::AdminClient;
+use super::{ExitStatus, UsageError};
 use crate::cli::Token;
+use crate::print;
 use crate::settings::DeclaredRight;
 
-pub(super) async fn run(args: &Token) -> anyhow::Result<Outcome> {
+pub(super) async fn run(args: &Token) -> anyhow::Result<ExitStatus> {
     match (&args.user, &args.for_operator) {
         (Some(user), _) => for_player(args, user).await,
         (None, Some(operator)) => for_operator(operator, args.read_only),
@@ -20,43 +20,43 @@ pub(super) async fn run(args: &Token) -> anyhow::Result<Outcome> {
     }
 }
 
-/// An access token of the builtin issuer of a running process.
-async fn for_player(args: &Token, user: &str) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.admin.as_deref(), &args.from, &args.operator)?;
+/// Prints an access token from the builtin issuer of a running process.
+async fn for_player(args: &Token, user: &str) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.admin.as_deref(), &args.from, &args.operator)?;
     let mut path = format!("/issuer/tokens?user={}", utf8_percent_encode(user, NON_ALPHANUMERIC));
     if let Some(role) = &args.role {
         path = format!("{path}&role={role}");
     }
-    let made = admin.ask(Method::POST, &path).await?;
-    answer(made["token"].as_str().unwrap_or_default())?;
-    Ok(Outcome::Done)
+    let created = admin.call(Method::POST, &path).await?;
+    print(created["token"].as_str().unwrap_or_default())?;
+    Ok(ExitStatus::Done)
 }
 
-/// Refuses what cannot be the name of a table in the configuration.
-fn check_name(name: &str, whose: &str) -> Result<(), Misuse> {
-    let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
-    if name.is_empty() || !name.chars().all(sound) {
+/// Refuses a name that cannot name a table in the configuration.
+fn check_name(name: &str, whose: &str) -> Result<(), UsageError> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    if name.is_empty() || !name.chars().all(is_allowed) {
         let what = format!("{name:?} cannot be the name of {whose}: use a-z, 0-9, `_` and `-`");
-        return Err(Misuse(what));
+        return Err(UsageError(what));
     }
     Ok(())
 }
 
-fn for_operator(name: &str, read_only: bool) -> anyhow::Result<Outcome> {
+fn for_operator(name: &str, read_only: bool) -> anyhow::Result<ExitStatus> {
     check_name(name, "an operator")?;
     let token = new_token();
-    answer(&format!(
-        "# The token, for the operator alone. It is not shown again. Keep it in a file that only you can read, and name that in\n\
-         # PLAYHOUSE_OPERATOR_TOKEN_FILE.\n{token}\n\n# For the configuration of playhouse.\n\
+    print(&format!(
+        "# The token, for the operator only. It is not shown again. Keep it in a file that only you can read, and set\n\
+         # PLAYHOUSE_OPERATOR_TOKEN_FILE to the name of that file.\n{token}\n\n# Add this to the configuration file.\n\
          [operators.{name}]\ntoken_hash = \"{}\"\nread_only = {read_only}",
         TokenHash::of(&token),
     ))?;
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn for_service(args: &Token, name: &str) -> anyhow::Result<Outcome> {
+fn for_service(args: &Token, name: &str) -> anyhow::Result<ExitStatus> {
     check_name(name, "a service")?;
-    let unknown = |word: &String| Misuse(format!("--may {word}: expected {}", DeclaredRight::expected()));
+    let unknown = |word: &String| UsageError(format!("--may {word}: expected {}", DeclaredRight::expected()));
     let rights = args
         .may
         .iter()
@@ -64,17 +64,17 @@ fn for_service(args: &Token, name: &str) -> anyhow::Result<Outcome> {
         .collect::<Result<Vec<DeclaredRight>, _>>()?;
     let may: Vec<String> = rights.into_iter().map(|right| right.show()).collect();
     let token = new_token();
-    answer(&format!(
-        "# The token, for the service alone. It is not shown again.\n{token}\n\n# For the configuration of playhouse.\n\
+    print(&format!(
+        "# The token, for the service only. It is not shown again.\n{token}\n\n# Add this to the configuration file.\n\
          [services.{}]\ntoken_hash = \"{}\"\nmay = [{}]",
         name,
         TokenHash::of(&token),
         may.join(", "),
     ))?;
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-/// 244 random bits, so that nobody guesses it.
+/// Creates a token of 244 random bits.
 pub(super) fn new_token() -> String {
     format!("ph_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }

@@ -1,33 +1,57 @@
 //! `playhouse users`
 
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::admin::{Admin, query};
-use super::{Outcome, items, text};
-use crate::answer;
+use super::admin::{AdminClient, query};
+use super::{ExitStatus, items, text};
 use crate::cli::{Users, UsersCommand};
+use crate::print;
 
-pub(super) async fn run(args: Users) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
-    let (path, shown): (String, fn(&Value) -> String) = match &args.what {
+pub(super) async fn run(args: Users) -> anyhow::Result<ExitStatus> {
+    let admin = AdminClient::new(args.target.admin.as_deref(), &args.target.from, &args.target.operator)?;
+    let of_user = |user: &str, rest: &str| format!("/users/{}{rest}", super::encoded(user));
+    let post = |user: &str, operation: &str| (Method::POST, of_user(user, operation));
+    let ((method, path), body, shown): (_, _, fn(&Value) -> String) = match &args.command {
         UsersCommand::Find { text, after, limit } => {
             let limit = limit.to_string();
             let given = [("find", Some(text)), ("after", after.as_ref()), ("limit", Some(&limit))];
-            (query("/users", given), list)
+            ((Method::GET, query("/users", given)), None, list)
         }
-        UsersCommand::Show { user_id } => (query(&format!("/users/{}", super::encoded(user_id)), []), show),
+        UsersCommand::Show { user_id } => ((Method::GET, of_user(user_id, "")), None, show),
+        UsersCommand::Export { user_id } => {
+            ((Method::GET, of_user(user_id, "/export")), None, |found| format!("{found:#}"))
+        }
+        UsersCommand::Note { user_id, note } => {
+            (post(user_id, "/notes"), Some(json!({ "note": note })), changed)
+        }
+        UsersCommand::EndSessions { user_id } => (post(user_id, "/end-sessions"), None, changed),
+        UsersCommand::Ban { user_id, reason } => {
+            (post(user_id, "/ban"), Some(json!({ "reason": reason })), changed)
+        }
+        UsersCommand::Unban { user_id } => (post(user_id, "/unban"), None, changed),
+        UsersCommand::Erase { user_id, .. } => (post(user_id, "/erase"), None, changed),
     };
-    let found = admin.ask(Method::GET, &path).await?;
+    let found = admin.send(method, &path, |request| match &body {
+        Some(body) => request.json(body),
+        None => request,
+    });
+    let found = found.await?;
     let is_empty = found["users"].as_array().is_some_and(Vec::is_empty);
-    answer(&if args.at.json { found.to_string() } else { shown(&found) })?;
-    Ok(if is_empty { Outcome::Failed } else { Outcome::Done })
+    print(&if args.target.json { found.to_string() } else { shown(&found) })?;
+    Ok(if is_empty { ExitStatus::Failed } else { ExitStatus::Done })
+}
+
+/// Describes a user after a change.
+fn changed(user: &Value) -> String {
+    let id = text(&user["user_id"]);
+    format!("Done. {id} is {}; `playhouse users show {id}` shows more.", text(&user["state"]))
 }
 
 fn list(found: &Value) -> String {
     let users = items(found, "users");
     if users.is_empty() {
-        return "nobody goes by that: give a whole id, a whole display name, or what the issuer calls the player"
+        return "No user found. Give a full id, a full display name, or the subject at the issuer."
             .to_owned();
     }
     let mut lines = vec![format!("{:<36}  {:<8} {:<24}  {}", "user", "state", "registered", "name")];
@@ -53,6 +77,10 @@ fn show(found: &Value) -> String {
     }
     for account in items(found, "accounts") {
         lines.push(format!("  account {}  {}", text(&account["account_id"]), text(&account["name"])));
+    }
+    for note in items(found, "notes") {
+        let (at, author) = (text(&note["at"]), text(&note["author"]));
+        lines.push(format!("  {at}  note by {author}: {}", text(&note["note"])));
     }
     for record in items(&found["audit"], "records") {
         let (at, action, actor) = (text(&record["at"]), text(&record["action"]), text(&record["actor"]));

@@ -1,19 +1,62 @@
-//! The wiring of the locks: on the database's rows, or in process where the database is.
+//! The wiring of the locks: on rows of the database server, or in process with an embedded database.
+
+mod admin;
+mod console;
+mod waits;
 
 use std::time::{Duration, Instant};
 
-use axum::Json;
-use axum::extract::Query;
 use base::Clock;
 use db::{Migration, Migrations};
-use hierlock::{Error, HotRow, Locks, Progress, Provision};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use service::{Open, OperatorRoute};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use hierlock::{Error, LockManager, ProvisionProgress, Provisioner};
+use screens::{Combine, Figure, Measure, Unit};
+use service::{Context, OpenError, OperatorRoute, Screen, Service, ServiceParts};
 
+use self::waits::LocksAdmin;
 use crate::Settings;
 
-/// The tables of the locks. Where the database is embedded, locks are in process and need none.
+/// The routes and the screen of the locks. They are here and not in `hierlock`, because `service` depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wiring;
+
+impl Service for Wiring {
+    fn name(&self) -> &'static str {
+        "hierlock"
+    }
+
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
+        admin::operator_routes()
+    }
+
+    fn screens(&self) -> Vec<Screen> {
+        console::screens()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        vec![Figure {
+            name: "lock_acquire",
+            title: "Time to acquire a lock, p99",
+            unit: Unit::Seconds,
+            metric: "hierlock_acquire_duration_seconds",
+            labels: &[],
+            measure: Measure::Quantile(0.99),
+            combine: Combine::Max,
+            href: console::PATH,
+        }]
+    }
+
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<ServiceParts, OpenError>> {
+        async {
+            context.provide(LocksAdmin::new(context))?;
+            Ok(ServiceParts::default())
+        }
+        .boxed_local()
+    }
+}
+
+/// The tables of the locks. With an embedded database, locks are in process and need none.
 pub(crate) const MIGRATIONS: Migrations = Migrations {
     component: "hierlock",
     list: &[
@@ -23,58 +66,35 @@ pub(crate) const MIGRATIONS: Migrations = Migrations {
 };
 
 const NOT_NEEDED: &str = "-- Locks are in process.";
-/// How often a long provisioning is heard of.
-const NEWS: Duration = Duration::from_secs(5);
-const LISTED: usize = 20;
+/// How often a long provisioning logs its progress.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Opens the locks, and makes their buckets first if the process may migrate.
-pub(super) async fn open(settings: &Settings, clock: &Clock) -> Result<Locks, Error> {
+/// Opens the locks. Creates missing lock rows first if `db.migrate` allows it, and fails otherwise.
+pub(super) async fn open(settings: &Settings, clock: &Clock) -> Result<LockManager, Error> {
     let options = &settings.locks;
     let Some(server) = settings.shared.stores.db.server() else {
-        return Ok(Locks::in_process(options, clock));
+        return Ok(LockManager::in_process(options, clock));
     };
-    let provision = Provision::new(server.clone(), options.buckets);
+    let provision = Provisioner::new(server.clone(), options.buckets);
     if !provision.is_complete().await? {
         if !settings.shared.stores.db.migrate {
-            // If it is other buckets that are there, opening says so.
-            Locks::mysql(server, options).await?.close().await;
-            // As with a migration that is pending: better no process than one that fails now and then.
+            // Opening fails with a clearer error if the number of buckets differs.
+            LockManager::mysql(server, options).await?.close().await;
+            // As with a pending migration: a process that fails now and then is worse than none.
             return Err(Error::NotProvisioned);
         }
         provision.run(log()).await?;
     }
-    Locks::mysql(server, options).await
+    LockManager::mysql(server, options).await
 }
 
-/// Logs how far the making of buckets is, now and then.
-fn log() -> impl FnMut(Progress) {
+/// Returns a callback that logs the progress every [`LOG_INTERVAL`].
+fn log() -> impl FnMut(ProvisionProgress) {
     let mut last = None;
-    move |Progress { total, present, made, .. }| {
-        if present == total || last.is_none_or(|last: Instant| last.elapsed() >= NEWS) {
+    move |ProvisionProgress { total, present, created, .. }| {
+        if present == total || last.is_none_or(|last: Instant| last.elapsed() >= LOG_INTERVAL) {
             last = Some(Instant::now());
-            tracing::info!(total, present, made, "making the buckets of the locks");
+            tracing::info!(total, present, created, "creating the lock buckets");
         }
     }
-}
-
-/// `/locks/hot`: the rows that this process has waited for the longest.
-pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
-    vec![OperatorRoute::get("/locks/hot", hot)]
-}
-
-#[derive(Deserialize)]
-struct Limit {
-    limit: Option<usize>,
-}
-
-async fn hot(Open(locks): Open<Locks>, Query(query): Query<Limit>) -> Json<Value> {
-    let rows = locks.hot(query.limit.unwrap_or(LISTED));
-    let seconds = |time: Duration| time.as_secs_f64();
-    let rows = rows.into_iter().map(|HotRow { row, waits, total, longest }| {
-        json!({
-            "level": row.level.word(), "bucket": row.bucket, "waits": waits,
-            "total_seconds": seconds(total), "longest_seconds": seconds(longest),
-        })
-    });
-    Json(json!({ "rows": rows.collect::<Vec<_>>() }))
 }

@@ -1,4 +1,4 @@
-//! The stores: opened when a process starts, watched while it runs, closed at its end.
+//! The stores of a process: opened at start, watched while it runs, closed at the end.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use live::Live;
 use redis_store::RedisStore;
 use runtime::Process;
 use runtime::lifecycle::{Drain, LoopError, Part};
-use service::{Dependency, OpenError, Provided, Reach, Stores};
+use service::{Dependency, OpenError, StoreConnector, Stores};
 
 use super::locks;
 use crate::Settings;
 use crate::services::{SERVICES, migrations};
 
-/// The longest time without live messages, however long Redis was away: players wait for them.
+/// The longest pause before live messages resume once Redis is back: players wait for them.
 const LIVE_DOWNTIME: Duration = Duration::from_secs(1);
 
-/// The open stores, and where readiness hears of them.
+/// The open stores, and their parts in readiness.
 pub(super) struct OpenStores {
     pub(super) stores: Stores,
     db_part: Part,
@@ -29,38 +29,36 @@ pub(super) struct OpenStores {
 }
 
 impl OpenStores {
-    /// Opens the stores one after the other, waiting for each that is not reachable yet.
+    /// Opens the stores one after the other. Waits for a store that is not reachable yet.
     pub(super) async fn open(
         process: &mut Process,
         settings: &Settings,
-        reach: Reach,
-        provided: &Provided,
+        connector: StoreConnector,
         clock: &Clock,
     ) -> Result<Self, OpenError> {
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let configs = &settings.shared.stores;
         let [db_part, redis_part, bus_part] =
             [Dependency::Sql, Dependency::Redis, Dependency::Nats].map(|of| readiness.part(of.part()));
-        let db = reach.connect("db", &db_part, async || Db::open(&configs.db).await).await?;
+        let db = connector.connect("db", &db_part, async || Db::open(&configs.db).await).await?;
         process.close_at_end("db", {
             let db = db.clone();
             async move { db.close().await }
         });
-        reach.prepare("db", &db_part, async || prepare(&db, &configs.db).await).await?;
-        let locks = reach.prepare("locks", &db_part, async || locks::open(settings, clock).await).await?;
+        connector.prepare("db", &db_part, async || prepare(&db, &configs.db).await).await?;
+        let locks = connector.prepare("locks", &db_part, async || locks::open(settings, clock).await).await?;
         metrics.register(|registry| locks.metrics().register(registry));
-        provided.put("locks", locks.clone())?;
         process.close_at_end("locks", {
             let locks = locks.clone();
             async move { locks.close().await }
         });
         db_part.ready();
         let open = async || RedisStore::open(&configs.redis_store).await;
-        let redis_store = reach.connect("redis", &redis_part, open).await?;
+        let redis_store = connector.connect("redis", &redis_part, open).await?;
         let fit = async || redis_store.require_fit(&SERVICES.scripts()).await;
-        reach.prepare("redis", &redis_part, fit).await?;
+        connector.prepare("redis", &redis_part, fit).await?;
         redis_part.ready();
-        let bus = reach.open("bus", &bus_part, async || Bus::open(&configs.bus).await).await?;
+        let bus = connector.open("bus", &bus_part, async || Bus::open(&configs.bus).await).await?;
         process.close_at_end("bus", {
             let bus = bus.clone();
             async move { bus.close().await }
@@ -69,7 +67,7 @@ impl OpenStores {
         Ok(Self { stores: Stores { db, locks, redis_store, bus, live }, db_part, redis_part, bus_part })
     }
 
-    /// Receives live messages, counts what the stores do, and reports to readiness every now and then whether they answer.
+    /// Starts the loops that receive live messages and check whether the stores answer, and registers the metrics of the stores.
     pub(super) fn watch(self, process: &mut Process, every: Duration) {
         let Self { stores: Stores { db, redis_store, bus, live, .. }, db_part, redis_part, bus_part } = self;
         process.metrics().register(|registry| db.register_metrics(registry));
@@ -93,21 +91,21 @@ impl OpenStores {
     }
 }
 
-/// Makes the tables if the process may, and refuses tables that this program does not expect.
+/// Runs migrations if `db.migrate` allows it. Fails if the schema is not the one that this program expects.
 async fn prepare(db: &Db, config: &db::Config) -> Result<(), db::Error> {
-    // Before anything is written, as far as that can be seen without tables.
-    db.require_fit().await?;
+    // Checks what can be checked without tables before anything is written.
+    db.require_supported_server().await?;
     if config.migrate {
         db.migrate(&migrations()).await?;
     }
     db.require_migrated(&migrations()).await?;
-    let deployment = db.deployment().await?;
-    db.require_fit().await?;
+    let deployment = db.deployment_id().await?;
+    db.require_supported_server().await?;
     tracing::info!(%deployment, db = %config.url, "database opened");
     Ok(())
 }
 
-/// Tells readiness again and again whether a store still answers.
+/// Reports to readiness at intervals whether a store answers.
 async fn watch<E>(
     every: Duration,
     drain: Drain,

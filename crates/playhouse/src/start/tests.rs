@@ -1,4 +1,4 @@
-//! Starts with lists of services that only tests have.
+//! Starts of a process with lists of services that exist only in tests.
 
 mod player_routes;
 mod providers;
@@ -7,32 +7,32 @@ mod stop_order;
 use std::path::Path;
 use std::time::Duration;
 
-use config::Layers;
 use runtime::Metrics;
 use serde_json::json;
 use tempfile::TempDir;
 use url::Url;
 
 use super::*;
-use crate::REFERENCE;
+use crate::settings::reference_layers;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The settings of a process with embedded stores and `file`, and the folder of its database.
+/// Returns the settings of a process with embedded stores and `file`, and the folder of its database.
 fn settings(file: &str) -> (Settings, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let db = format!("[db]\nurl = \"sqlite:{}/play.db\"\nmigrate = true\n", folder.path().display());
-    let layers = Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), &format!("{db}{file}"));
+    let layers = reference_layers().with_file_text(Path::new("play.toml"), &format!("{db}{file}"));
     (config::load(layers).unwrap().config, folder)
 }
 
 /// Opens a list of services on embedded stores.
-async fn open(services: Services, file: &str) -> Result<Opened, OpenError> {
+async fn open(services: Services, file: &str) -> Result<ServiceParts, OpenError> {
     let (settings, _folder) = settings(file);
     let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
-    let (reach, provided) = (Reach { timeout: settings.lifecycle.start_timeout }, Provided::default());
+    let (connector, provided) =
+        (StoreConnector { timeout: settings.lifecycle.start_timeout }, Provided::default());
     let clock = Clock::system();
-    let stores = OpenStores::open(&mut process, &settings, reach, &provided, &clock).await;
+    let stores = OpenStores::open(&mut process, &settings, connector, &clock).await;
     let url = Url::parse("http://127.0.0.1:8080").unwrap();
     let mut context = Context {
         process: ProcessId::generate(),
@@ -42,7 +42,7 @@ async fn open(services: Services, file: &str) -> Result<Opened, OpenError> {
         settings: settings.shared,
         metrics: process.metrics().clone(),
         readiness: process.readiness().clone(),
-        reach,
+        connector,
         admin: ([127, 0, 0, 1], 1).into(),
         gateway: Some(GatewayListener { url, openapi: json!({}) }),
         services,

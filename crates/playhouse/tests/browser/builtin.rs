@@ -1,20 +1,20 @@
-//! Against the builtin issuer, as a newcomer meets it.
+//! Sign-in at the builtin issuer, as a newcomer sees it in `playhouse dev`.
 
 use testkit::{TlsProxy, need};
 
 use super::*;
 
-/// Whether the eye sees the button, whatever its attributes say.
+/// Whether the button is visible, whatever its attributes say.
 const CAN_CANCEL: &str = "return document.getElementById('cancel').checkVisibility()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newcomer_signs_in_finds_a_match_and_signs_out() {
+async fn newcomer_signs_in_finds_a_match_and_signs_out() {
     let (browser, other) = (need!(Browser::start().await), need!(Browser::start().await));
     let (_running, addresses) = started(dev(&["--gateway-port", "0"])).await;
     let gateway = format!("http://{}", addresses["gateway"]);
     for (browser, user) in [(&browser, "ada"), (&other, "grace")] {
         browser.goto(&gateway).await;
-        browser.wait_for("#nobody:not([hidden])", PATIENCE).await;
+        browser.wait_for("#signed-out:not([hidden])", PATIENCE).await;
         browser.click("a[href='/login']").await;
         browser.wait_for_url(|url| url.contains("/issuer/authorize"), PATIENCE).await;
         browser.click(&format!("button[value={user}]")).await;
@@ -22,40 +22,40 @@ async fn a_newcomer_signs_in_finds_a_match_and_signs_out() {
     signed_in_as(&browser, "Ada Lovelace").await;
     signed_in_as(&other, "Grace Hopper").await;
     let url = browser.url().await;
-    assert_eq!(url, format!("{gateway}/"), "neither code nor state stay in the address");
+    assert_eq!(url, format!("{gateway}/"), "neither the code nor the state stays in the address");
 
-    // What the browser has, and what scripts see of it.
+    // The browser has one session cookie, and scripts cannot read it.
     let cookies = browser.cookies().await;
     let session = cookies.iter().find(|cookie| cookie.name == "playhouse").unwrap();
     assert!(session.http_only && !session.secure && session.same_site == "Lax", "{session:?}");
-    assert_eq!(cookies.len(), 1, "the cookie of the attempt is gone: {cookies:?}");
+    assert_eq!(cookies.len(), 1, "the cookie of the sign-in attempt is removed: {cookies:?}");
     assert_eq!(browser.script("return document.cookie").await, "");
-    let (status, me) = fetched(&browser, "GET", "/v1/me", "{}").await;
+    let (status, me) = fetch(&browser, "GET", "/v1/me", "{}").await;
     assert_eq!((status, &me["display_name"]), (200, &"Ada Lovelace".into()));
     assert!(!me.to_string().contains("eyJ"), "no token reaches the browser: {me}");
 
-    // Two players meet.
+    // Both players join the queue and are matched.
     browser.click("#play").await;
     browser.wait_for_text("#match", "Waiting", PATIENCE).await;
     other.click("#play").await;
     for browser in [&browser, &other] {
         let text = browser.wait_for_text("#match", "Match found", PATIENCE).await;
         assert!(text.contains(".demo.invalid:7777"), "{text}");
-        assert_eq!(browser.script(CAN_CANCEL).await, false, "there is nothing to cancel any more");
+        assert_eq!(browser.script(CAN_CANCEL).await, false, "a match cannot be cancelled");
     }
 
-    // One of them wants another match, and changes their mind.
+    // One of them joins again and cancels.
     browser.click("#play").await;
     browser.wait_for_text("#match", "Waiting", PATIENCE).await;
     assert_eq!(browser.script(CAN_CANCEL).await, true);
     browser.click("#cancel").await;
-    browser.wait_for_text("#match", "not waiting", PATIENCE).await;
+    browser.wait_for_text("#match", "no longer waiting", PATIENCE).await;
     assert_eq!(browser.script(CAN_CANCEL).await, false);
 
-    // Out again: here, and at the issuer.
+    // Signing out ends the session here and at the issuer.
     let cookie = session.value.clone();
     browser.click("#logout").await;
-    browser.wait_for("#nobody:not([hidden])", PATIENCE).await;
+    browser.wait_for("#signed-out:not([hidden])", PATIENCE).await;
     assert_eq!(browser.cookies().await.iter().filter(|cookie| cookie.name == "playhouse").count(), 0);
     let request = reqwest::Client::new()
         .get(format!("{gateway}/v1/me"))
@@ -71,8 +71,8 @@ async fn a_newcomer_signs_in_finds_a_match_and_signs_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_tls_the_cookie_is_bound_to_its_host() {
-    let browser = need!(Browser::builder().trust_everybody().start().await);
+async fn session_cookie_is_bound_to_its_host_over_tls() {
+    let browser = need!(Browser::builder().accept_any_certificate().start().await);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let public = format!("https://localhost:{port}");
     let set = format!("gateway.public_url={public}");
@@ -87,42 +87,42 @@ async fn over_tls_the_cookie_is_bound_to_its_host() {
     let session = cookies.iter().find(|cookie| cookie.name == "__Host-Http-playhouse").unwrap();
     assert!(session.http_only && session.secure && session.path == "/", "{session:?}");
 
-    // What changes something needs the header, also from our own pages.
-    let (status, problem) = fetched(&browser, "DELETE", "/v1/matchmaking/tickets/x", "{}").await;
+    // A change needs the CSRF header, also from our own pages.
+    let (status, problem) = fetch(&browser, "DELETE", "/v1/matchmaking/tickets/x", "{}").await;
     assert_eq!(status, 403, "{problem}");
     let headers = "{'x-playhouse-csrf': '1'}";
-    assert_eq!(fetched(&browser, "DELETE", "/v1/matchmaking/tickets/x", headers).await.0, 204);
+    assert_eq!(fetch(&browser, "DELETE", "/v1/matchmaking/tickets/x", headers).await.0, 204);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_is_a_page_that_a_player_understands() {
+async fn failed_sign_in_shows_a_page_that_says_why() {
     let browser = need!(Browser::start().await);
     let (_running, addresses) = started(dev(&["--gateway-port", "0"])).await;
     let gateway = format!("http://{}", addresses["gateway"]);
-    // An answer to nothing that was asked.
+    // A callback without a sign-in that started here.
     browser.goto(format!("{gateway}/login/callback?code=x&state=y")).await;
-    assert_eq!(browser.title().await, "That sign-in was not begun here");
+    assert_eq!(browser.title().await, "This sign-in did not start here");
     assert!(browser.text("main").await.contains("For support: request "));
     browser.click("a[href='/login']").await;
     browser.wait_for_url(|url| url.contains("/issuer/authorize"), PATIENCE).await;
-    // One that was begun here, and answered with an error.
+    // A sign-in that started here and that the issuer answers with an error.
     let url = reqwest::Url::parse(&browser.url().await).unwrap();
     let state = url.query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned();
     let issuer = format!("{gateway}/issuer");
     let iss = issuer.replace(':', "%3A").replace('/', "%2F");
     browser.goto(format!("{gateway}/login/callback?error=access_denied&state={state}&iss={iss}")).await;
     assert_eq!(browser.title().await, "You did not sign in");
-    // It can be answered once.
+    // A sign-in can be completed only once.
     browser.goto(format!("{gateway}/login/callback?code=x&state={state}&iss={iss}")).await;
-    assert_eq!(browser.title().await, "That sign-in was not begun here");
-    // A banned player is told why.
+    assert_eq!(browser.title().await, "This sign-in did not start here");
+    // A banned player sees the reason.
     let service = addresses["service_token"].clone();
-    let api = format!("http://{}/internal/v1", addresses["internal"]);
+    let api = format!("http://{}/internal/v1", addresses["service_api"]);
     let client = reqwest::Client::new();
     let sign_in = serde_json::json!({ "issuer": issuer, "subject": "grace" });
-    let made =
+    let signed_in =
         client.post(format!("{api}/sign-ins")).bearer_auth(&service).json(&sign_in).send().await.unwrap();
-    let user = made.json::<Value>().await.unwrap()["user"]["user_id"].as_str().unwrap().to_owned();
+    let user = signed_in.json::<Value>().await.unwrap()["user"]["user_id"].as_str().unwrap().to_owned();
     let ban = serde_json::json!({ "reason": "Cheating <b>again</b>" });
     let banned =
         client.post(format!("{api}/users/{user}/ban")).bearer_auth(&service).json(&ban).send().await.unwrap();
@@ -134,7 +134,7 @@ async fn what_goes_wrong_is_a_page_that_a_player_understands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sign_in_that_begins_at_another_name_of_this_machine_works() {
+async fn sign_in_that_starts_at_another_host_name_of_this_machine_works() {
     let browser = need!(Browser::start().await);
     let (_running, addresses) = started(dev(&["--gateway-port", "0"])).await;
     let port = addresses["gateway"].split(':').next_back().unwrap();

@@ -1,4 +1,4 @@
-//! A drop on the first page, from signing in to owning what was sold.
+//! A drop on the start page, from sign-in to ownership.
 
 use testkit::need;
 
@@ -9,12 +9,12 @@ const BUTTON: &str = ".drop .buttons .button:not(.quiet)";
 /// The demo drop of `dev` opens 20 seconds after the start.
 const OPENING: Duration = Duration::from_secs(60);
 
-/// Counts the changes of the page after which a card contradicts itself.
+/// A script that counts changes of the page after which a card contradicts itself.
 const CONTRADICTIONS: &str = r#"
     window.contradictions = 0;
     const look = () => {
         const card = document.querySelector(".drop");
-        const isTurn = card.querySelector(".standing").textContent.includes("your turn");
+        const isTurn = card.querySelector(".status").textContent.includes("your turn");
         if (isTurn && card.querySelector(".buttons").textContent.includes("Join")) window.contradictions += 1;
     };
     new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true });
@@ -27,7 +27,7 @@ async fn sign_in(browser: &Browser, gateway: &str, user: &str, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_player_joins_is_admitted_buys_and_owns() {
+async fn player_joins_is_admitted_buys_and_owns_the_item() {
     let (browser, other) = (need!(Browser::start().await), need!(Browser::start().await));
     let (_running, addresses) = started(dev(&["--gateway-port", "0"])).await;
     let gateway = format!("http://{}", addresses["gateway"]);
@@ -40,36 +40,36 @@ async fn a_player_joins_is_admitted_buys_and_owns() {
     browser.wait_for_text(".drop .left", "25 of 25 left", PATIENCE).await;
     browser.wait_for_text(BUTTON, "Join the line", PATIENCE).await;
     browser.click(BUTTON).await;
-    browser.wait_for_text(".drop .standing", "You are number 1 of 1.", PATIENCE).await;
+    browser.wait_for_text(".drop .status", "You are number 1 of 1.", PATIENCE).await;
     other.wait_for_text(BUTTON, "Join the line", PATIENCE).await;
     other.click(BUTTON).await;
-    other.wait_for_text(".drop .standing", "You are number 2 of 2.", PATIENCE).await;
-    // A client that comes back stands where it stood.
+    other.wait_for_text(".drop .status", "You are number 2 of 2.", PATIENCE).await;
+    // A reload keeps the place.
     browser.reload().await;
-    browser.wait_for_text(".drop .standing", "You are number 1 of 2.", PATIENCE).await;
+    browser.wait_for_text(".drop .status", "You are number 1 of 2.", PATIENCE).await;
 
-    // Admitted without a reload. At no moment the card says "your turn" and offers the line.
+    // The player is admitted without a reload. The card never says "your turn" while it offers to join the line.
     browser.script("window.isTheSamePage = true").await;
     browser.script(CONTRADICTIONS).await;
-    browser.wait_for_text(".drop .standing", "It is your turn", OPENING).await;
+    browser.wait_for_text(".drop .status", "It is your turn", OPENING).await;
     assert_eq!(browser.script("return window.isTheSamePage").await, true);
     browser.wait_for_text(".drop .opening", "Open now", PATIENCE).await;
     browser.wait_for_text(BUTTON, "Reserve", PATIENCE).await;
     assert_eq!(browser.script("return window.contradictions").await, 0);
-    // By the player's clock, not as events name times.
-    let told = browser.wait_for_text("#notifications", "Go in before", PATIENCE).await;
-    assert!(!told.contains('Z'), "{told}");
+    // Times are shown in the player's time zone, not in UTC as in the event.
+    let shown = browser.wait_for_text("#notifications", "Go in before", PATIENCE).await;
+    assert!(!shown.contains('Z'), "{shown}");
     browser.fill(".drop input", "2").await;
     browser.click(BUTTON).await;
-    browser.wait_for_text(".drop .standing", "2 reserved for you", PATIENCE).await;
-    // Everybody sees the stock move.
+    browser.wait_for_text(".drop .status", "2 reserved for you", PATIENCE).await;
+    // Both pages show the new stock.
     for browser in [&browser, &other] {
         browser.wait_for_text(".drop .left", "23 of 25 left", PATIENCE).await;
     }
     browser.reload().await;
-    browser.wait_for_text(".drop .standing", "2 reserved for you", PATIENCE).await;
+    browser.wait_for_text(".drop .status", "2 reserved for you", PATIENCE).await;
 
-    // To the provider and back.
+    // The payment provider redirects back after the payment.
     browser.wait_for_text(BUTTON, "Pay", PATIENCE).await;
     browser.click(BUTTON).await;
     browser.wait_for_url(|url| url.contains("/demo/checkout"), PATIENCE).await;
@@ -80,10 +80,10 @@ async fn a_player_joins_is_admitted_buys_and_owns() {
     browser.wait_for_text("#owned", "golden-hat", PATIENCE).await;
     browser.wait_for_text("#notifications", "You received golden-hat", PATIENCE).await;
     browser.wait_for_text(".drop .left", "23 of 25 left", PATIENCE).await;
-    browser.wait_for_text(".drop .standing", "You have all that a player may buy.", PATIENCE).await;
-    assert!(!browser.has(".drop .buttons .button").await, "there is nothing more to do");
+    browser.wait_for_text(".drop .status", "You have all that a player may buy.", PATIENCE).await;
+    assert!(!browser.has(".drop .buttons .button").await, "no button is left");
 
-    // The other one changes their mind at the provider.
+    // The other player declines to pay, and the unit becomes available again.
     other.wait_for_text(BUTTON, "Reserve", OPENING).await;
     other.click(BUTTON).await;
     other.wait_for_text(BUTTON, "Pay", PATIENCE).await;

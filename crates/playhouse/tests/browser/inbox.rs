@@ -1,4 +1,4 @@
-//! The inbox on the first page.
+//! The inbox on the start page.
 
 use reqwest::Client;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::*;
 
 const UNREAD: &str = "#notifications li.unread";
 
-/// A service that tells the player things.
+/// A service that grants entitlements to one player and notifies them.
 struct Service {
     api: String,
     token: String,
@@ -17,11 +17,11 @@ struct Service {
 }
 
 impl Service {
-    /// For whoever is signed in.
-    async fn of(browser: &Browser, addresses: &HashMap<String, String>) -> Self {
-        let (_, me) = fetched(browser, "GET", "/v1/me", "{}").await;
+    /// Returns a service for the player who is signed in.
+    async fn for_player(browser: &Browser, addresses: &HashMap<String, String>) -> Self {
+        let (_, me) = fetch(browser, "GET", "/v1/me", "{}").await;
         Self {
-            api: format!("http://{}/internal/v1", addresses["internal"]),
+            api: format!("http://{}/internal/v1", addresses["service_api"]),
             token: addresses["service_token"].clone(),
             user: me["user_id"].as_str().unwrap().to_owned(),
             account: me["accounts"][0]["account_id"].as_str().unwrap().to_owned(),
@@ -30,8 +30,8 @@ impl Service {
 
     async fn post(&self, path: &str, key: &str, body: &Value) {
         let request = Client::new().post(format!("{}{path}", self.api)).bearer_auth(&self.token).json(body);
-        let answer = request.header("idempotency-key", key).send().await.unwrap();
-        assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
+        let response = request.header("idempotency-key", key).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
     }
 
     async fn grant(&self, resource: &str) {
@@ -42,7 +42,7 @@ impl Service {
         self.post("/entitlements/grant", resource, &body).await;
     }
 
-    async fn say(&self, title: &str) {
+    async fn notify(&self, title: &str) {
         let body = json!({ "to": { "user_id": self.user }, "texts": { "en": { "title": title } } });
         self.post("/notifications", &title.replace(' ', "-"), &body).await;
     }
@@ -54,8 +54,8 @@ async fn sign_in(browser: &Browser, gateway: &str) {
     signed_in_as(browser, "Ada Lovelace").await;
 }
 
-/// Waits until so many are unread, by the page's badge and by its rows.
-async fn unread(browser: &Browser, count: usize) {
+/// Waits until the badge, the rows and the title of the page show `count` unread notifications.
+async fn wait_for_unread(browser: &Browser, count: usize) {
     testkit::eventually(&format!("{count} unread"), PATIENCE, async || {
         let js = format!(
             "const badge = document.getElementById('unread'); \
@@ -72,46 +72,46 @@ async fn unread(browser: &Browser, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_player_is_told_appears_by_itself_and_what_they_did_with_it_stays() {
+async fn notifications_appear_without_a_reload_and_their_state_is_kept() {
     let (browser, other) = (need!(Browser::start().await), need!(Browser::start().await));
     let (_running, addresses) = started(dev(&["--gateway-port", "0"])).await;
     let gateway = format!("http://{}", addresses["gateway"]);
     sign_in(&browser, &gateway).await;
     sign_in(&other, &gateway).await;
-    let service = Service::of(&browser, &addresses).await;
-    unread(&browser, 0).await;
+    let service = Service::for_player(&browser, &addresses).await;
+    wait_for_unread(&browser, 0).await;
     assert!(browser.text("#inbox").await.contains("Nothing yet."));
 
-    // On both devices, without a reload.
+    // Both devices show the notification without a reload.
     browser.script("window.isTheSamePage = true").await;
     service.grant("sword").await;
     browser.wait_for_text("#toasts", "You received sword", PATIENCE).await;
     for browser in [&browser, &other] {
         browser.wait_for_text("#notifications", "You received sword", PATIENCE).await;
-        unread(browser, 1).await;
+        wait_for_unread(browser, 1).await;
     }
     browser.wait_for_text("#owned", "sword", PATIENCE).await;
     assert_eq!(browser.script("return window.isTheSamePage").await, true);
 
-    // What is read here is read there, and stays so.
-    service.say("Maintenance tonight").await;
-    unread(&other, 2).await;
+    // Marking one as read on one device shows on the other, and survives a reload.
+    service.notify("Maintenance tonight").await;
+    wait_for_unread(&other, 2).await;
     browser.wait_for_text("#notifications li:first-child", "Maintenance tonight", PATIENCE).await;
     browser.click("#notifications li:last-child button[aria-label^='Mark read']").await;
     for browser in [&browser, &other] {
-        unread(browser, 1).await;
+        wait_for_unread(browser, 1).await;
         browser.wait_for_text(UNREAD, "Maintenance tonight", PATIENCE).await;
     }
     browser.reload().await;
-    unread(&browser, 1).await;
-    assert!(browser.text(UNREAD).await.contains("Maintenance tonight"));
+    wait_for_unread(&browser, 1).await;
+    browser.wait_for_text(UNREAD, "Maintenance tonight", PATIENCE).await;
 
-    // What comes after a reload is heard of, and all of it is read at once.
-    service.say("It is over").await;
-    unread(&browser, 2).await;
+    // Notifications still arrive after a reload, and all can be marked as read at once.
+    service.notify("It is over").await;
+    wait_for_unread(&browser, 2).await;
     browser.click("#read-all").await;
     for browser in [&browser, &other] {
-        unread(browser, 0).await;
+        wait_for_unread(browser, 0).await;
     }
     browser.click("#notifications li:first-child button[aria-label^='Archive']").await;
     for browser in [&browser, &other] {
@@ -119,7 +119,7 @@ async fn what_a_player_is_told_appears_by_itself_and_what_they_did_with_it_stays
     }
     browser.reload().await;
     browser.wait_for_text("#notifications li:first-child", "Maintenance tonight", PATIENCE).await;
-    unread(&browser, 0).await;
+    wait_for_unread(&browser, 0).await;
     assert!(!browser.text("#notifications").await.contains("It is over"));
 
     for browser in [&browser, &other] {
@@ -130,13 +130,13 @@ async fn what_a_player_is_told_appears_by_itself_and_what_they_did_with_it_stays
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_whose_session_is_gone_says_so() {
+async fn page_says_that_its_session_has_ended() {
     let browser = need!(Browser::start().await);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let (running, addresses) = started(dev(&["--gateway-port", &port])).await;
     sign_in(&browser, &format!("http://{}", addresses["gateway"])).await;
     drop(running);
-    // Sessions of this one are its own.
+    // A new process with embedded stores does not know the sessions of the old one.
     let (_running, _) = started(dev(&["--gateway-port", &port])).await;
-    browser.wait_for_text("#trouble", "You are signed out", PATIENCE).await;
+    browser.wait_for_text("#error", "You are signed out", PATIENCE).await;
 }

@@ -1,4 +1,4 @@
-//! What is done to the cluster.
+//! The faults that the test injects into the NATS cluster.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,43 +9,46 @@ use tokio::time::sleep;
 use super::PATIENCE;
 use super::shop::STREAM;
 
-/// Less than any stream has.
-const FULL: u64 = 1;
+/// A storage limit in bytes that any stream exceeds.
+const EXCEEDED_LIMIT: u64 = 1;
 
-/// How long we may take to be as before.
-const OURS: Duration = Duration::from_secs(5);
+/// How long the fleet may take to reach the offered rate again.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(5);
 
-/// When a fault was over.
+/// When a fault ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mended {
-    /// Enough servers could work again.
+pub(crate) struct FaultEnd {
+    /// When enough servers were running again.
     pub(crate) at: Instant,
-    /// One of them led the stream.
-    pub(crate) led: Instant,
+    /// When the stream had a leader again.
+    pub(crate) leader_at: Instant,
 }
 
 /// A fault of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// The leader of the stream is killed, and started again later. The others go on.
+    /// The leader of the stream is killed, and restarted later. The other servers keep running.
     LeaderKilled,
-    /// Both followers stand still: there is no quorum, and nobody's connection is cut.
+    /// Both followers are paused: the quorum is lost, but no connection is closed.
     FollowersPaused(Duration),
-    /// Both followers are killed, half-way the leader too, then all are started.
+    /// Both followers are killed, the leader half-way through, and then all are restarted.
     AllKilled(Duration),
-    /// The account may store nothing more.
+    /// The storage limit of the account is reached.
     AccountFull(Duration),
 }
 
 impl Fault {
-    /// Breaks the cluster, waits, and mends it.
-    pub(crate) async fn happen(self, cluster: &mut NatsCluster) -> Mended {
+    /// Injects the fault, waits and ends it. Returns once the stream has a leader.
+    pub(crate) async fn inject(self, cluster: &mut NatsCluster) -> FaultEnd {
         let leader = leader(cluster).await;
         let followers = [1, 2].map(|n| (leader + n) % 3);
         match self {
             Self::LeaderKilled => {
                 cluster.node(leader).kill().await.unwrap();
-                eventually("another one leads", PATIENCE, async || cluster.leader_of(STREAM).await).await;
+                eventually("another server leads the stream", PATIENCE, async || {
+                    cluster.leader_of(STREAM).await
+                })
+                .await;
             }
             Self::FollowersPaused(time) => {
                 for follower in followers {
@@ -66,28 +69,30 @@ impl Fault {
                 cluster.start_again().await.unwrap();
             }
             Self::AccountFull(time) => {
-                cluster.limit_storage(Some(FULL)).await.unwrap();
+                cluster.limit_storage(Some(EXCEEDED_LIMIT)).await.unwrap();
                 sleep(time).await;
                 cluster.limit_storage(None).await.unwrap();
             }
         }
         let at = Instant::now();
         self::leader(cluster).await;
-        Mended { at, led: Instant::now() }
+        FaultEnd { at, leader_at: Instant::now() }
     }
 
-    /// How soon the rate has to be back: after a lost quorum in twice the time, because the servers elect a leader first. They take up to
-    /// 9 s for that, or more if nobody has the majority; what is left is ours.
-    pub(crate) fn deadline(self, mended: Mended) -> Instant {
+    /// Returns when the fleet must be back at the offered rate. After a lost quorum it has twice the time, because the servers elect a
+    /// leader first. That takes up to 9 s, or longer if no server wins a majority.
+    pub(crate) fn deadline(self, end: FaultEnd) -> Instant {
         match self {
-            Self::LeaderKilled | Self::AccountFull(_) => mended.at + OURS,
-            Self::FollowersPaused(_) | Self::AllKilled(_) => (mended.at + 2 * OURS).max(mended.led + OURS),
+            Self::LeaderKilled | Self::AccountFull(_) => end.at + RECOVERY_LIMIT,
+            Self::FollowersPaused(_) | Self::AllKilled(_) => {
+                (end.at + 2 * RECOVERY_LIMIT).max(end.leader_at + RECOVERY_LIMIT)
+            }
         }
     }
 }
 
 async fn leader(cluster: &NatsCluster) -> usize {
-    eventually("somebody leads the stream", PATIENCE, async || cluster.leader_of(STREAM).await).await
+    eventually("the stream has a leader", PATIENCE, async || cluster.leader_of(STREAM).await).await
 }
 
 impl fmt::Display for Fault {

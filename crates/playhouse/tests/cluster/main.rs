@@ -1,13 +1,13 @@
-//! A fleet on a NATS cluster of three, whose servers die, stand still, lose their quorum and are full, under load.
+//! A fleet under load on a NATS cluster of three servers that are killed, paused, without a quorum, or full.
 //!
-//! A binary of its own: it measures how soon the rate is back, which other tests beside it would disturb.
+//! A separate test binary: it measures how soon the fleet is back at the offered rate, and concurrent tests would disturb that.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod fault;
+mod fleet;
 mod players;
-mod scene;
-#[expect(dead_code, reason = "other tests need the rest")]
+#[expect(dead_code, reason = "the rest is used by other tests")]
 #[path = "../it/shop.rs"]
 mod shop;
 mod size;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{Program, need};
 
-use scene::Scene;
+use fleet::Fleet;
 use size::Size;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -29,24 +29,24 @@ fn playhouse(args: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_playhouse")).args(args.iter().copied())
 }
 
-/// Shows a line also if the test passes, whose prints the test runner swallows.
+/// Prints a line even if the test passes: the test runner captures `println!`.
 fn show(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_of_a_nats_cluster_lose_double_and_reorder_nothing() {
-    let size = Size::asked();
-    let mut scene = need!(Scene::start(&size).await);
+    let size = Size::from_env();
+    let mut fleet = need!(Fleet::start(&size).await);
     show(&size.to_string());
-    let mut bad = Vec::new();
+    let mut failed = Vec::new();
     for fault in &size.faults {
-        let report = scene.suffer(*fault).await;
+        let report = fleet.endure(*fault).await;
         show(&report.to_string());
         if !report.is_good() {
-            bad.push(report);
+            failed.push(report);
         }
     }
-    show(&scene.finish().await.to_string());
-    assert!(bad.is_empty(), "not back in time, or given up: {bad:#?}");
+    show(&fleet.finish().await.to_string());
+    assert!(failed.is_empty(), "too slow, or events were given up: {failed:#?}");
 }

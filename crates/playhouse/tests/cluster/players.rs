@@ -1,4 +1,4 @@
-//! Players who are matched in twos, at a steady rate.
+//! Players who join at a steady rate and are matched in pairs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::PATIENCE;
 
-/// What every player waits for at most: faults of NATS are none of theirs.
-const WAIT: Duration = Duration::from_secs(60);
-/// Of the address that a match is assigned; before it stands the match's id.
+/// How long a player may wait for a match. Faults of NATS do not delay matches.
+const MATCH_TIMEOUT: Duration = Duration::from_secs(60);
+/// The end of the address that a match is assigned. The id of the match precedes it.
 pub(crate) const DOMAIN: &str = ".test:7777";
 
-/// Players who come two by two.
+/// Generates players, two at a time.
 pub(crate) struct Players {
     stop: runtime::Drain,
     running: tokio::task::JoinHandle<()>,
@@ -25,11 +25,11 @@ pub(crate) struct Players {
 struct Shared {
     client: Client,
     tickets: String,
-    /// Matches whose players have come.
+    /// The number of pairs of players that have joined.
     offered: AtomicU64,
-    /// Players who are waiting.
+    /// The number of players who wait.
     waiting: AtomicU64,
-    /// By the id of the match, the tickets that were assigned to it.
+    /// The tickets that were assigned to each match, by its id.
     assigned: Mutex<HashMap<String, Vec<String>>>,
     failed: Mutex<Vec<String>>,
 }
@@ -62,19 +62,19 @@ impl Players {
         Self { stop, running, shared }
     }
 
-    /// How many matches could be made.
+    /// Returns how many matches the players that have joined can form.
     pub(crate) fn offered(&self) -> u64 {
         self.shared.offered.load(Ordering::SeqCst)
     }
 
-    /// Lets nobody else come, and waits until everybody has a match. Returns the matches with their tickets.
+    /// Stops new players, and waits until all have a match. Returns the tickets of each match.
     pub(crate) async fn finish(&self) -> HashMap<String, Vec<String>> {
         self.stop.request();
-        testkit::eventually("nobody else comes", PATIENCE, async || self.running.is_finished()).await;
-        testkit::eventually("everybody has a match", WAIT + PATIENCE, async || {
+        testkit::eventually("no more players join", PATIENCE, async || self.running.is_finished()).await;
+        testkit::eventually("all players have a match", MATCH_TIMEOUT + PATIENCE, async || {
             match self.shared.waiting.load(Ordering::SeqCst) {
                 0 => Ok(()),
-                waiting => Err(format!("{waiting} wait")),
+                waiting => Err(format!("{waiting} players wait")),
             }
         })
         .await;
@@ -86,27 +86,27 @@ impl Players {
 
 impl Shared {
     async fn play(self: Arc<Self>) {
-        match tokio::time::timeout(WAIT, self.matched()).await {
+        match tokio::time::timeout(MATCH_TIMEOUT, self.wait_for_match()).await {
             Ok(Ok((id, ticket))) => self.assigned.lock().unwrap().entry(id).or_default().push(ticket),
-            Ok(Err(why)) => self.failed.lock().unwrap().push(why),
-            Err(_) => self.failed.lock().unwrap().push(format!("not within {WAIT:?}")),
+            Ok(Err(cause)) => self.failed.lock().unwrap().push(cause),
+            Err(_) => self.failed.lock().unwrap().push(format!("no match within {MATCH_TIMEOUT:?}")),
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The match that a new ticket gets, and the ticket.
-    async fn matched(&self) -> Result<(String, String), String> {
-        let said = |error: reqwest::Error| error.to_string();
-        let made =
-            self.client.post(&self.tickets).json(&json!({ "ticket": {} })).send().await.map_err(said)?;
-        let made: Value = made.error_for_status().map_err(said)?.json().await.map_err(said)?;
-        let ticket = made["id"].as_str().ok_or_else(|| made.to_string())?.to_owned();
+    /// Creates a ticket and waits for its match. Returns the ids of the match and of the ticket.
+    async fn wait_for_match(&self) -> Result<(String, String), String> {
+        let text = |error: reqwest::Error| error.to_string();
+        let created =
+            self.client.post(&self.tickets).json(&json!({ "ticket": {} })).send().await.map_err(text)?;
+        let created: Value = created.error_for_status().map_err(text)?.json().await.map_err(text)?;
+        let ticket = created["id"].as_str().ok_or_else(|| created.to_string())?.to_owned();
         let watch = self.client.get(format!("{}/{ticket}/assignments", self.tickets));
-        let mut watching = watch.send().await.map_err(said)?.error_for_status().map_err(said)?;
-        let told = watching.chunk().await.map_err(said)?.unwrap_or_default();
-        let told: Value = serde_json::from_slice(&told).map_err(|error| error.to_string())?;
-        let connection = told["result"]["assignment"]["connection"].as_str();
+        let mut watching = watch.send().await.map_err(text)?.error_for_status().map_err(text)?;
+        let update = watching.chunk().await.map_err(text)?.unwrap_or_default();
+        let update: Value = serde_json::from_slice(&update).map_err(|error| error.to_string())?;
+        let connection = update["result"]["assignment"]["connection"].as_str();
         let id = connection.and_then(|connection| connection.strip_suffix(DOMAIN));
-        Ok((id.ok_or_else(|| told.to_string())?.to_owned(), ticket))
+        Ok((id.ok_or_else(|| update.to_string())?.to_owned(), ticket))
     }
 }

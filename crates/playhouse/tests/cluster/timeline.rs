@@ -1,4 +1,4 @@
-//! What was offered and what was stored, as time passes.
+//! The numbers of offered and stored events over time.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use futures::TryStreamExt;
 
 use super::shop::STREAM;
 
-/// How often is looked.
+/// The interval between two samples.
 const STEP: Duration = Duration::from_millis(100);
-/// How long a rate is measured. Shorter, and single batches would be seen.
+/// The time over which a rate is measured. A shorter span would show single batches.
 pub(crate) const SPAN: Duration = Duration::from_secs(2);
-/// The share of the offered rate at which it counts as back.
+/// The share of the offered rate at which the fleet counts as recovered.
 const ENOUGH: f64 = 0.95;
 
-/// Grants and matches.
+/// The numbers of grants and of matches.
 pub(crate) type Counts = [u64; 2];
 
-/// What had been offered and stored at a time.
+/// The numbers of offered and stored events at one time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Instant,
@@ -27,7 +27,7 @@ struct Sample {
     stored: Counts,
 }
 
-/// Samples of a run; ends when dropped.
+/// Samples a run. Stops when dropped.
 pub(crate) struct Timeline {
     samples: Arc<Mutex<Vec<Sample>>>,
     sampling: tokio::task::JoinHandle<()>,
@@ -38,7 +38,7 @@ impl Timeline {
         nats: Vec<String>,
         offered: impl Fn() -> Counts + Send + Sync + 'static,
     ) -> Self {
-        // A server that stands still is left at once, and a question to it given up.
+        // Short timeouts, so that the client soon leaves a server that is paused.
         let options = ConnectOptions::new().ping_interval(STEP * 5).request_timeout(Some(STEP * 5));
         let jetstream = jetstream::new(options.connect(nats).await.unwrap());
         let samples: Arc<Mutex<Vec<Sample>>> = Arc::default();
@@ -47,7 +47,7 @@ impl Timeline {
             async move {
                 let mut stored = Counts::default();
                 loop {
-                    // While nobody answers nothing is known to be stored.
+                    // While no server answers, the last known count is kept.
                     let before = offered();
                     if let Ok(Some(counts)) = tokio::time::timeout(STEP * 5, count(&jetstream)).await {
                         stored = counts;
@@ -60,8 +60,8 @@ impl Timeline {
         Self { samples, sampling }
     }
 
-    /// When the rate was back: the beginning of the first span after `from` in which almost everything was stored that was offered.
-    pub(crate) fn back_since(&self, from: Instant) -> Option<Instant> {
+    /// Returns the start of the first span after `from` in which events were stored at almost the offered rate.
+    pub(crate) fn recovered_since(&self, from: Instant) -> Option<Instant> {
         let samples = self.samples.lock().unwrap();
         let later = &samples[samples.partition_point(|sample| sample.at < from)..];
         later.iter().enumerate().find_map(|(n, begin)| {
@@ -70,7 +70,7 @@ impl Timeline {
         })
     }
 
-    /// What is stored, as far as is known.
+    /// Returns the last known numbers of stored events.
     pub(crate) fn stored(&self) -> Counts {
         self.samples.lock().unwrap().last().map_or([0, 0], |sample| sample.stored)
     }
@@ -83,13 +83,13 @@ impl Drop for Timeline {
 }
 
 fn is_enough(kind: usize, begin: &Sample, end: &Sample) -> bool {
-    // A new leader may know of less than the one before, for a moment.
+    // A new leader may report a smaller count than the previous one for a moment.
     let stored = end.stored[kind].saturating_sub(begin.stored[kind]);
     let offered = end.offered[kind] - begin.offered[kind];
     offered > 0 && stored as f64 >= ENOUGH * offered as f64
 }
 
-/// How many grants and matches the stream has; `None` while nobody knows.
+/// Returns how many grants and matches the stream has. None while no server answers.
 async fn count(jetstream: &Context) -> Option<Counts> {
     let stream = jetstream.get_stream_no_info(STREAM).await.ok()?;
     let subjects = stream.info_with_subjects(">").await.ok()?;

@@ -1,4 +1,4 @@
-//! Game servers of a service that allocates them: real processes die, and no server leaks or is given back while it is used.
+//! Allocated game servers: when processes die, no server leaks and none is given back while in use.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use super::fleet::Fleet;
 use super::*;
 
-/// A service of the game that counts its servers.
+/// The game's allocation service, which counts its servers.
 #[derive(Clone)]
 struct Allocator {
     url: String,
@@ -24,7 +24,7 @@ struct Allocator {
 
 #[derive(Default)]
 struct Servers {
-    /// By match. They stay here when they are given back.
+    /// The match ids of all servers, including those given back.
     allocated: BTreeSet<String>,
     given_back: BTreeSet<String>,
     refuses_give_backs: bool,
@@ -49,8 +49,8 @@ impl Allocator {
             servers.given_back.insert(message["data"]["match_id"].as_str().unwrap().to_owned());
             return StatusCode::NO_CONTENT.into_response();
         }
-        let server = |asked: &Value| {
-            let id = asked["match_id"].as_str().unwrap().to_owned();
+        let server = |requested: &Value| {
+            let id = requested["match_id"].as_str().unwrap().to_owned();
             servers.allocated.insert(id.clone());
             json!({ "match_id": id, "connection": format!("{id}.game:1") })
         };
@@ -58,7 +58,7 @@ impl Allocator {
         axum::Json(json!({ "assignments": assignments })).into_response()
     }
 
-    /// The servers that are neither used nor given back.
+    /// Returns the servers that are neither used nor given back.
     fn leaked(&self, used: &BTreeSet<String>) -> Vec<String> {
         let servers = self.servers.lock().unwrap();
         let is_settled = |id: &&String| used.contains(*id) || servers.given_back.contains(*id);
@@ -69,7 +69,7 @@ impl Allocator {
         self.servers.lock().unwrap().given_back.clone()
     }
 
-    /// A configuration that asks this service. What an engine leaves behind is given back soon.
+    /// Writes a configuration that uses this service and gives unused servers back after a second. Returns its file.
     fn config(&self, folder: &Folder) -> String {
         let text = format!(
             "[db]\nmigrate = true\n\
@@ -87,11 +87,11 @@ impl Allocator {
 }
 
 async fn create(tickets: &str) -> String {
-    let answer = reqwest::Client::new().post(tickets).json(&json!({ "ticket": {} })).send().await.unwrap();
-    answer.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned()
+    let response = reqwest::Client::new().post(tickets).json(&json!({ "ticket": {} })).send().await.unwrap();
+    response.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned()
 }
 
-/// The match in which a ticket plays.
+/// Returns the match of a ticket.
 async fn match_of(tickets: &str, id: &str) -> Option<String> {
     let (_, ticket) = get(format!("{tickets}/{id}")).await;
     let connection = ticket["assignment"]["connection"].as_str()?;
@@ -108,7 +108,7 @@ async fn open_allocations(admin: &str) -> Option<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_killed_between_answer_and_write_leaks_no_server() {
+async fn engine_killed_at_any_point_leaks_no_server() {
     let (fleet, allocator) = (need!(Fleet::start().await), Allocator::start().await);
     let folder = Folder::fresh().unwrap();
     let config = allocator.config(&folder);
@@ -116,7 +116,7 @@ async fn an_engine_killed_between_answer_and_write_leaks_no_server() {
     let frontend = serve("matchmaking-frontend").start().unwrap();
     let tickets = format!("http://{}/v1/frontendservice/tickets", addresses(&frontend).await["open_match"]);
 
-    // Before the request, after the answer, and at each step of a match that is made.
+    // Before the request, after the response, and after each write of the match.
     let mut players = Vec::new();
     for point in ["allocating", "answered", "assigned", "recorded"] {
         let doomed =
@@ -130,14 +130,16 @@ async fn an_engine_killed_between_answer_and_write_leaks_no_server() {
     let admin = addresses(&engine).await["admin"].clone();
     let mut used = BTreeSet::new();
     for id in &players {
-        used.insert(eventually("everybody plays", PATIENCE, async || match_of(&tickets, id).await).await);
+        used.insert(
+            eventually("every player is in a match", PATIENCE, async || match_of(&tickets, id).await).await,
+        );
     }
     eventually("every server is used or given back", PATIENCE, async || {
         let leaked = allocator.leaked(&used);
         if leaked.is_empty() { Ok(()) } else { Err(format!("{leaked:?}")) }
     })
     .await;
-    eventually("nothing is open", PATIENCE, async || open_allocations(&admin).await == Some(0)).await;
+    eventually("no allocation is open", PATIENCE, async || open_allocations(&admin).await == Some(0)).await;
     let given_back = allocator.given_back();
     assert!(!given_back.is_empty());
     assert!(used.is_disjoint(&given_back), "given back while in use: {used:?} {given_back:?}");
@@ -147,9 +149,9 @@ async fn an_engine_killed_between_answer_and_write_leaks_no_server() {
     }
 }
 
-/// In one process with embedded stores the tickets are gone with it, and the servers are not. An operator sees what the service refuses.
+/// The tickets of an embedded process are lost with it, the servers are not. An operator sees refused calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_gives_back_what_was_allocated_before_it() {
+async fn restart_gives_back_servers_allocated_before_it() {
     let (allocator, folder) = (Allocator::start().await, Folder::fresh().unwrap());
     allocator.servers.lock().unwrap().refuses_give_backs = true;
     let config = allocator.config(&folder);
@@ -157,15 +159,15 @@ async fn a_restart_gives_back_what_was_allocated_before_it() {
     let doomed = embedded().env("TESTKIT_FAULT", "matchmaking.answered").start().unwrap();
     let tickets = format!("http://{}/v1/frontendservice/tickets", addresses(&doomed).await["open_match"]);
     create(&tickets).await;
-    // It may be killed before it answers.
+    // The process may be killed before it responds.
     let _ = reqwest::Client::new().post(&tickets).json(&json!({ "ticket": {} })).send().await;
     doomed.wait(PATIENCE).await;
 
     let running = embedded().start().unwrap();
     let admin = addresses(&running).await["admin"].clone();
-    let ask = async |args: &[&str]| run(playhouse(args).args(["--admin", &admin])).await;
+    let command = async |args: &[&str]| run(playhouse(args).args(["--admin", &admin])).await;
     let failed = eventually("the call has failed", PATIENCE, async || {
-        let (code, listed, errors) = ask(&["allocations", "list", "--state", "failed"]).await;
+        let (code, listed, errors) = command(&["allocations", "list", "--state", "failed"]).await;
         assert_eq!(code, 0, "{errors}");
         listed.contains("FAILED").then_some(listed)
     })
@@ -175,10 +177,10 @@ async fn a_restart_gives_back_what_was_allocated_before_it() {
     assert!(failed.contains(&allocated), "{failed}");
 
     allocator.servers.lock().unwrap().refuses_give_backs = false;
-    let (code, retried, errors) = ask(&["allocations", "retry", "--all"]).await;
-    assert_eq!((code, retried.trim()), (0, "tried again: 1"), "{errors}");
+    let (code, retried, errors) = command(&["allocations", "retry", "--all"]).await;
+    assert_eq!((code, retried.trim()), (0, "1 call will be sent again"), "{errors}");
     eventually("it is given back", PATIENCE, async || allocator.given_back().contains(&allocated)).await;
-    let (code, _, errors) = ask(&["allocations", "skip", &allocated]).await;
+    let (code, _, errors) = command(&["allocations", "skip", &allocated]).await;
     assert!(code == 1 && errors.contains("finished already"), "{errors}");
     running.sigterm();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn help_is_worth_reading() {
+async fn help_texts_match_the_snapshots() {
     for command in [
         "",
         "dev",
@@ -38,13 +38,13 @@ async fn help_is_worth_reading() {
 }
 
 #[tokio::test]
-async fn the_version_is_told() {
+async fn version_is_printed() {
     let (code, version, _) = run(playhouse(&["--version"])).await;
     assert_eq!((code, version.as_str()), (0, concat!("playhouse ", env!("CARGO_PKG_VERSION"), "\n")));
 }
 
 #[tokio::test]
-async fn completions_know_the_commands() {
+async fn completions_are_generated_for_every_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let (code, script, _) = run(playhouse(&["completions", shell])).await;
         assert_eq!(code, 0);
@@ -53,16 +53,16 @@ async fn completions_know_the_commands() {
 }
 
 #[tokio::test]
-async fn a_wrong_command_line_is_usage() {
+async fn invalid_option_value_is_a_usage_error() {
     let (code, _, errors) = run(playhouse(&["serve", "--set", "nonsense"])).await;
     assert_eq!(code, 2);
     assert!(errors.contains("expected KEY=VALUE"), "{errors}");
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_written_is_a_failure() {
+async fn output_that_cannot_be_written_fails_the_command() {
     let program = concat!("'", env!("CARGO_BIN_EXE_playhouse"), "' config > /dev/full");
     let (code, _, errors) = run(Program::new("/bin/sh").args(["-c", program])).await;
     assert_eq!(code, 1);
-    assert!(errors.contains("cannot write the answer"), "{errors}");
+    assert!(errors.contains("cannot write the output"), "{errors}");
 }

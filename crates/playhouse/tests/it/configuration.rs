@@ -15,7 +15,7 @@ grace = "soon"
 "#;
 
 #[tokio::test]
-async fn all_mistakes_are_printed_with_line_and_expectation_and_nothing_is_bound() {
+async fn all_mistakes_are_reported_and_nothing_is_bound() {
     let folder = Folder::fresh().unwrap();
     let file = folder.path().join("broken.toml");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -32,15 +32,15 @@ async fn all_mistakes_are_printed_with_line_and_expectation_and_nothing_is_bound
 }
 
 #[tokio::test]
-async fn the_reference_is_a_configuration_and_says_what_is_in_force() {
+async fn reference_is_valid_and_effective_values_show_their_origin() {
     let (code, reference, _) = run(playhouse(&["config"])).await;
     assert_eq!(code, 0);
     let folder = Folder::fresh().unwrap();
     let file = folder.path().join("playhouse.toml");
     std::fs::write(&file, reference).unwrap();
     let program = playhouse(&["config", "--effective", "--config", file.to_str().unwrap()])
-        .args(["--set", "hot.timeout=3s"])
-        .env("PLAYHOUSE_HOT_URL", "redis://:hunter2@redis")
+        .args(["--set", "redis.timeout=3s"])
+        .env("PLAYHOUSE_REDIS_URL", "redis://:hunter2@redis")
         .env("PLAYHOUSE_BUS_URL", "nats://hunter2@nats")
         .env("PLAYHOUSE_IDENTITY_ISSUER", "none:")
         .env("PLAYHOUSE_DB_URL", "mysql://root:hunter2@db/play");
@@ -55,21 +55,21 @@ async fn the_reference_is_a_configuration_and_says_what_is_in_force() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_is_named() {
+async fn error_names_an_unreadable_file() {
     let (code, _, errors) = run(playhouse(&["serve", "--config", "/nowhere/x.toml"])).await;
     assert_eq!(code, 2);
     assert!(errors.contains("cannot read the configuration file /nowhere/x.toml: No such file"), "{errors}");
 }
 
 #[tokio::test]
-async fn an_unknown_variable_is_refused_with_a_suggestion() {
+async fn unknown_variable_is_refused_with_a_suggestion() {
     let (code, _, errors) = run(playhouse(&["serve"]).env("PLAYHOUSE_DB_ULR", "x")).await;
     assert_eq!(code, 2);
     assert!(errors.contains("did you mean `PLAYHOUSE_DB_URL`?"), "{errors}");
 }
 
 #[tokio::test]
-async fn the_file_may_be_named_by_a_variable_and_an_empty_one_is_none() {
+async fn variable_names_the_file_and_an_empty_one_is_ignored() {
     let named = playhouse(&["config", "--effective"]);
     let (code, _, errors) = run(named.clone().env("PLAYHOUSE_CONFIG", "/nowhere/x.toml")).await;
     assert_eq!(code, 2, "{errors}");
@@ -80,15 +80,15 @@ async fn the_file_may_be_named_by_a_variable_and_an_empty_one_is_none() {
 async fn options_that_would_be_ignored_are_refused() {
     let (code, _, errors) = run(playhouse(&["config", "--set", "db.migrate=true"])).await;
     assert_eq!(code, 2);
-    assert!(errors.contains("go with --effective"), "{errors}");
+    assert!(errors.contains("need --effective"), "{errors}");
 }
 
 #[tokio::test]
-async fn every_secret_may_stand_in_a_file() {
+async fn every_secret_can_be_read_from_a_file() {
     let folder = Folder::fresh().unwrap();
     let secrets = [
         ("PLAYHOUSE_DB_URL", "mysql://root:hunter2@db/play\n"),
-        ("PLAYHOUSE_HOT_URL", "redis://:hunter2@redis"),
+        ("PLAYHOUSE_REDIS_URL", "redis://:hunter2@redis"),
         ("PLAYHOUSE_BUS_URL", "nats://hunter2@nats\n"),
         ("PLAYHOUSE_IDENTITY_CLIENT_SECRET", "hunter2\n"),
         (
@@ -121,15 +121,15 @@ async fn every_secret_may_stand_in_a_file() {
 }
 
 #[tokio::test]
-async fn a_secret_on_the_command_line_is_warned_of() {
+async fn secret_on_the_command_line_causes_a_warning() {
     let with = |set: &str| run(playhouse(&["config", "--effective", "--set", set]));
-    for set in ["identity.client_secret=hunter2", "hot.url=redis://:hunter2@redis"] {
+    for set in ["identity.client_secret=hunter2", "redis.url=redis://:hunter2@redis"] {
         let (_, _, errors) = with(set).await;
         let (key, _) = set.split_once('=').unwrap();
         let variable = config::env_name(key);
         assert!(errors.contains(&format!("warning: --set {key}: every user of this machine")), "{errors}");
         assert!(errors.contains(&format!("{variable}_FILE=FILE")) && !errors.contains("hunter2"), "{errors}");
     }
-    let (code, _, errors) = with("hot.timeout=3s").await;
+    let (code, _, errors) = with("redis.timeout=3s").await;
     assert_eq!((code, errors.as_str()), (0, ""));
 }

@@ -2,21 +2,21 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Instant;
 
-use testkit::{Folder, Stream};
+use testkit::{Folder, OutputStream, eventually};
 
 use super::*;
 
 #[tokio::test]
-async fn every_listener_answers_within_a_second_and_a_signal_stops_it_cleanly() {
+async fn every_listener_answers_within_a_second_and_signals_stop_the_process() {
     let folder = Folder::fresh().unwrap();
     let data = folder.path().join("data");
-    for signal in [Running::sigint, Running::sigterm] {
+    for signal in [RunningProgram::sigint, RunningProgram::sigterm] {
         let started = Instant::now();
         let running = dev(&["--data", data.to_str().unwrap()]).start().unwrap();
         let at = addresses(&running).await;
-        for listener in ["gateway", "internal", "open_match", "admin"] {
-            let (status, answer) = get(format!("http://{}/healthz", at[listener])).await;
-            assert_eq!((status, &answer["alive"]), (200, &Value::Bool(true)), "{listener}");
+        for listener in ["gateway", "service_api", "open_match", "admin"] {
+            let (status, response) = get(format!("http://{}/healthz", at[listener])).await;
+            assert_eq!((status, &response["alive"]), (200, &Value::Bool(true)), "{listener}");
         }
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
         let (status, report) = get(format!("http://{}/readyz", at["admin"])).await;
@@ -26,9 +26,9 @@ async fn every_listener_answers_within_a_second_and_a_signal_stops_it_cleanly() 
     }
 }
 
-/// Of its own: the pages of an unoptimised program are not what it needs.
+/// Counts anonymous memory only: the pages of an unoptimised program say nothing about its needs.
 #[tokio::test]
-async fn an_idle_process_needs_little_memory() {
+async fn idle_process_needs_little_memory() {
     let running = dev(&["--ephemeral"]).start().unwrap();
     addresses(&running).await;
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
@@ -37,8 +37,8 @@ async fn an_idle_process_needs_little_memory() {
     assert!(kib < 20_000, "{kib} KiB");
 }
 
-/// The deployment id is the first thing that is ever written.
-async fn deployment(running: &Running) -> String {
+/// Returns the deployment id, the first value written to a new database.
+async fn deployment(running: &RunningProgram) -> String {
     addresses(running).await;
     let line = running.wait_for_line("database opened", PATIENCE).await;
     let line: Value = serde_json::from_str(&line).unwrap();
@@ -46,7 +46,7 @@ async fn deployment(running: &Running) -> String {
 }
 
 #[tokio::test]
-async fn the_data_is_kept_over_a_stop_and_over_a_kill() {
+async fn data_survives_a_stop_and_a_kill() {
     let folder = Folder::fresh().unwrap();
     let program = dev(&["--data", folder.path().to_str().unwrap(), "--set", "telemetry.log=info"]);
     let running = program.start().unwrap();
@@ -61,23 +61,56 @@ async fn the_data_is_kept_over_a_stop_and_over_a_kill() {
     assert_eq!(deployment(&running).await, first);
 }
 
-/// A terminal that is closed hangs up.
+/// SIGHUP is what a closed terminal sends.
 #[tokio::test]
-async fn an_ephemeral_one_leaves_nothing() {
-    for signal in ["INT", "HUP"] {
+async fn ephemeral_process_leaves_no_files() {
+    for signal in ["INT", "TERM"] {
         let folder = Folder::fresh().unwrap();
         let running = dev(&["--ephemeral"]).env("TMPDIR", folder.path()).start().unwrap();
         addresses(&running).await;
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        let kill = format!("kill -s {signal} {}", running.pid());
-        assert_eq!(run(Program::new("/bin/sh").args(["-c", &kill])).await.0, 0);
+        send_signal(signal, running.pid()).await;
         assert_eq!(running.wait(PATIENCE).await.code(), Some(0), "{signal}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{signal}");
     }
 }
 
+/// By convention SIGHUP asks a daemon to reload its configuration.
 #[tokio::test]
-async fn a_request_is_found_in_the_log_by_its_id() {
+async fn sighup_does_not_stop_a_process_without_a_terminal() {
+    let running = dev(&["--ephemeral", "--set", "telemetry.log=info"]).start().unwrap();
+    let at = addresses(&running).await;
+    send_signal("HUP", running.pid()).await;
+    running.wait_for_line("SIGHUP is ignored", PATIENCE).await;
+    assert_eq!(get(format!("http://{}/readyz", at["admin"])).await.0, 200);
+    send_signal("TERM", running.pid()).await;
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+}
+
+/// `script` provides the terminal, which closes when it is killed.
+#[tokio::test]
+async fn process_stops_when_its_terminal_closes() {
+    let folder = Folder::fresh().unwrap();
+    let program = concat!(env!("CARGO_BIN_EXE_playhouse"), " dev --ephemeral");
+    let command = format!("exec {program} {}", ANY_PORT.join(" "));
+    let terminal = Program::new("/usr/bin/script").args(["-qec", &command, "/dev/null"]);
+    let running = terminal.env("TMPDIR", folder.path()).start().unwrap();
+    running.wait_for_line("Ctrl-C stops it", PATIENCE).await;
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    send_signal("KILL", running.pid()).await;
+    eventually("the process stopped and removed its files", PATIENCE, async || {
+        std::fs::read_dir(folder.path()).unwrap().count() == 0
+    })
+    .await;
+}
+
+async fn send_signal(signal: &str, pid: u32) {
+    let kill = format!("kill -s {signal} {pid}");
+    assert_eq!(run(Program::new("/bin/sh").args(["-c", &kill])).await.0, 0, "{kill}");
+}
+
+#[tokio::test]
+async fn request_is_found_in_the_log_by_its_id() {
     let running = dev(&["--ephemeral", "--set", "telemetry.log=debug"]).start().unwrap();
     let at = addresses(&running).await;
     let client = reqwest::Client::new();
@@ -87,9 +120,9 @@ async fn a_request_is_found_in_the_log_by_its_id() {
     assert_eq!((&line["message"], &line["status"]), (&Value::from("answered"), &Value::from(200)));
 }
 
-/// On a terminal, which `script` makes.
+/// `script` provides the terminal.
 #[tokio::test]
-async fn people_get_logs_for_people() {
+async fn terminal_gets_readable_logs() {
     let program = concat!(env!("CARGO_BIN_EXE_playhouse"), " dev --ephemeral --set telemetry.log=info");
     let command = format!("{program} {}", ANY_PORT.join(" "));
     let running = Program::new("/usr/bin/script").args(["-qec", &command, "/dev/null"]).start().unwrap();
@@ -98,7 +131,7 @@ async fn people_get_logs_for_people() {
 }
 
 #[tokio::test]
-async fn two_processes_cannot_share_the_data() {
+async fn two_processes_cannot_share_a_data_folder() {
     let folder = Folder::fresh().unwrap();
     let program = dev(&["--data", folder.path().to_str().unwrap()]);
     let first = program.start().unwrap();
@@ -109,10 +142,10 @@ async fn two_processes_cannot_share_the_data() {
 }
 
 #[tokio::test]
-async fn ports_that_are_taken_are_all_named() {
+async fn all_taken_ports_are_named() {
     let taken: Vec<TcpListener> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let ports: Vec<SocketAddr> = taken.iter().map(|listener| listener.local_addr().unwrap()).collect();
-    let program = playhouse(&["dev", "--ephemeral", "--internal-port", "0", "--open-match-port", "0"])
+    let program = playhouse(&["dev", "--ephemeral", "--service-api-port", "0", "--open-match-port", "0"])
         .args(["--gateway-port", &ports[0].port().to_string(), "--admin-port", &ports[1].port().to_string()]);
     let (code, _, errors) = run(program).await;
     assert_eq!(code, 1);
@@ -121,7 +154,7 @@ async fn ports_that_are_taken_are_all_named() {
 }
 
 #[tokio::test]
-async fn a_folder_with_two_leading_slashes_is_the_folder_that_is_meant() {
+async fn data_folder_may_have_two_leading_slashes() {
     let folder = Folder::fresh().unwrap();
     let data = format!("/{}", folder.path().join("data").display());
     let running = dev(&["--data", &data]).folder(folder.path()).start().unwrap();
@@ -130,72 +163,138 @@ async fn a_folder_with_two_leading_slashes_is_the_folder_that_is_meant() {
 }
 
 #[tokio::test]
-async fn what_dev_decides_cannot_be_set() {
+async fn settings_chosen_by_dev_cannot_be_set() {
     let (code, _, errors) = run(dev(&["--set", "db.url=mysql://h/d"])).await;
     assert_eq!(code, 2);
-    assert!(errors.contains("`playhouse dev` decides db.url by itself"), "{errors}");
+    assert!(errors.contains("`playhouse dev` uses embedded stores, so you cannot set db.url"), "{errors}");
 }
 
+/// Pastes the command and opens the links, as a newcomer does.
 #[tokio::test]
-async fn the_banner_says_where_to_go() {
-    let running = playhouse(&["dev", "--ephemeral"]).args(ANY_PORT).start().unwrap();
+async fn commands_of_the_banner_work_as_pasted() {
+    let running = playhouse_without_token(&["dev", "--ephemeral"]).args(ANY_PORT).start().unwrap();
     running.wait_for_line("Ctrl-C stops it", PATIENCE).await;
-    let banner = running.text(Stream::Stdout);
-    let tries = banner.lines().filter_map(|line| line.trim().strip_prefix("curl "));
-    let urls: Vec<String> = tries.map(|line| line.split(' ').next().unwrap().to_owned()).collect();
-    assert_eq!(urls.len(), 6, "{banner}");
+    let banner = running.text(OutputStream::Stdout);
     assert!(banner.contains("buy in the demo drop"), "{banner}");
-    let (_, command) = banner.split_once("Bearer $(").unwrap();
-    let (command, _) = command.split_once(')').unwrap();
-    let mut words = command.split(' ');
-    assert_eq!(words.next(), Some(env!("CARGO_BIN_EXE_playhouse")));
-    let (code, token, errors) = run(playhouse(&words.collect::<Vec<_>>())).await;
-    assert_eq!(code, 0, "{errors}");
-    let home = reqwest::Client::new().get(&urls[0]).bearer_auth(token.trim()).send().await.unwrap();
-    assert_eq!(home.status(), 200, "{banner}");
-    let ticket = reqwest::Client::new().post(&urls[1]).body(r#"{"ticket":{}}"#).send().await.unwrap();
-    assert_eq!(ticket.status(), 200, "{banner}");
-    let (_, rest) = banner.split_once("Bearer ph_").unwrap();
-    let token = format!("ph_{}", rest.split_once('\'').unwrap().0);
-    let (_, body) = banner.split_once("-d '{\"issuer").unwrap();
-    let body = format!("{{\"issuer{}", body.split_once('\'').unwrap().0);
-    let sign_in = reqwest::Client::new().post(&urls[2]).bearer_auth(&token);
-    let sign_in = sign_in.header("content-type", "application/json").body(body).send().await.unwrap();
-    assert_eq!(sign_in.status(), 200, "{banner}");
-    let (_, body) = banner.split_once("-d '{\"to").unwrap();
-    let body = format!("{{\"to{}", body.split_once('\'').unwrap().0);
-    let tell = reqwest::Client::new().post(&urls[3]).bearer_auth(&token).header("idempotency-key", "1");
-    let told = tell.header("content-type", "application/json").body(body).send().await.unwrap();
-    assert_eq!(told.status(), 202, "{banner}");
-    for url in &urls[4..] {
-        assert_eq!(get(url.clone()).await.0, 200, "{banner}");
+    let (links, block) = banner.split_once("Try:\n").unwrap();
+    let links: Vec<&str> = links.split_whitespace().filter(|word| word.starts_with("http://")).collect();
+    assert_eq!(links.len(), 3, "{banner}");
+    for link in links {
+        // The console redirects to its sign-in.
+        assert_eq!(get(link.to_owned()).await.0, 200, "{link}");
     }
+    let (command, _) = block.split_once("\nCtrl-C stops it").unwrap();
+    let (code, output, errors) = run(Program::new("/bin/sh").args(["-c", command])).await;
+    assert_eq!(code, 0, "{banner}\n{output}\n{errors}");
+    assert!(output.contains("every expected role has a process"), "{output}\n{banner}");
+}
+
+/// The commands of docs/get-started.md, with the ports of this process and without `jq`.
+#[tokio::test]
+async fn commands_of_get_started_work_as_pasted() {
+    let guide = include_str!("../../../../docs/get-started.md");
+    let (_, block) = guide.split_once("<!-- commands -->\n```\n").unwrap();
+    let (block, _) = block.split_once("\n```").unwrap();
+    let running = dev(&["--ephemeral"]).start().unwrap();
+    let at = addresses(&running).await;
+    let text = |name: &str| at[name].clone();
+    let block = block
+        .replace("127.0.0.1:8080", &text("gateway"))
+        .replace("127.0.0.1:8081", &text("service_api"))
+        .replace("127.0.0.1:8082", &text("admin"))
+        .replace("127.0.0.1:50504", &text("open_match"))
+        .replace(
+            "$(playhouse token --user ada)",
+            &format!("$({} token --user ada --admin {})", env!("CARGO_BIN_EXE_playhouse"), text("admin")),
+        )
+        .replace("ph_...", &text("service_token"));
+    // Fails at the first command that fails, or whose response is an error.
+    let script = format!("set -e\ncurl() {{ command curl -sS --fail-with-body \"$@\"; echo; }}\n{block}");
+    let shell = Program::new("/bin/sh").args(["-c", &script]);
+    let (code, output, errors) = run(shell.env("PLAYHOUSE_OPERATOR_TOKEN", shop::OPERATOR_TOKEN)).await;
+    assert_eq!(code, 0, "{output}\n{errors}");
+    for expected in [
+        "\"accounts\":",
+        "\"id\":",
+        "\"resource\":\"skin:gold\"",
+        "\"notification_id\":",
+        "\"title\":\"Hello, Ada\"",
+        "\"ready\":true",
+        "playhouse_ready{",
+    ] {
+        assert!(output.contains(expected), "{expected} is not in\n{output}");
+    }
+}
+
+/// Every screen has something to show soon after the start.
+#[tokio::test]
+async fn demo_fills_in_players_a_drop_and_failures() {
+    let running = dev(&["--ephemeral", "--demo"]).start().unwrap();
+    let at = addresses(&running).await;
+    let client = reqwest::Client::new();
+    let services = format!("http://{}/internal/v1", at["service_api"]);
+    let read = async |url: String, token: &str| -> Value {
+        let response = client.get(url).bearer_auth(&at[token]).send().await.unwrap();
+        serde_json::from_str(&response.text().await.unwrap()).unwrap()
+    };
+    eventually("an open sale, an order and a webhook that is gone", PATIENCE * 3, async || {
+        let drops = read(format!("{services}/drops"), "service_token").await;
+        let sale = drops["drops"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|drop| drop["name"] == "Demo sale" && drop["state"] == "OPEN");
+        let status = read(format!("http://{}/status", at["admin"]), "operator_token").await;
+        let is_gone = status["findings"].to_string().contains("demo-partner");
+        let orders = read(format!("{services}/orders?state=PAID"), "service_token").await;
+        sale && is_gone && orders["orders"].as_array().is_some_and(|orders| !orders.is_empty())
+    })
+    .await;
+    let admin = async |path: &str| read(format!("http://{}{path}", at["admin"]), "operator_token").await;
+    let has = |found: &Value, list: &str| found[list].as_array().is_some_and(|items| !items.is_empty());
+    for (path, list) in [
+        ("/broadcasts", "broadcasts"),
+        ("/dlq", "letters"),
+        ("/outbox?state=failed", "events"),
+        ("/outbox/blocked", "keys"),
+        ("/jobs", "jobs"),
+        ("/tickets", "tickets"),
+    ] {
+        eventually(&format!("{path} has {list}"), PATIENCE, async || has(&admin(path).await, list)).await;
+    }
+    let banned = admin("/users?find=mallory").await["users"][0].clone();
+    assert_eq!(banned["state"], "BANNED", "{banned}");
+    let shown = admin(&format!("/users/{}", banned["user_id"].as_str().unwrap())).await;
+    assert!(has(&shown, "notes"), "{shown}");
+    let erased = admin("/audit?action=/erase&outcome=done").await;
+    assert!(has(&erased, "entries"), "{erased}");
 }
 
 #[tokio::test]
 async fn every_metric_is_documented() {
-    let documented = include_str!("../../../../docs/metrics.md");
-    // With a collector that is away, so that the metrics of the push are there too.
+    let documented = include_str!("../../../../docs/reference/metrics.md");
+    // With an unreachable collector, so that the metrics of the push exist too.
     let running =
         dev(&["--ephemeral", "--set", "telemetry.otlp_endpoint=http://127.0.0.1:1"]).start().unwrap();
     let at = addresses(&running).await;
     let (_, Value::String(text)) = get(format!("http://{}/metrics", at["admin"])).await else {
-        panic!("not a text")
+        panic!("metrics are not text")
     };
     let names: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(names.len() > 5, "{text}");
     for name in &names {
-        assert!(documented.contains(&format!("| `{name}` |")), "{name} is not in docs/metrics.md");
+        let row = format!("| `{name}` |");
+        assert!(documented.contains(&row), "{name} is not in docs/reference/metrics.md");
     }
-    // Families without values are not shown, so not all can be expected.
-    for (of, declared) in declared_metrics() {
-        let is_there = |name: &String| names.iter().any(|known| known.contains(name));
-        assert!(declared.iter().any(is_there), "{of}: none of {declared:?} is registered");
+    // Families without values are not exported, so at least one per crate is expected.
+    for (crate_folder, declared) in declared_metrics() {
+        let is_registered = |name: &String| names.iter().any(|known| known.contains(name));
+        assert!(declared.iter().any(is_registered), "{crate_folder}: none of {declared:?} is registered");
     }
 }
 
-/// The names of metrics in the `metrics.rs` of each service crate.
+/// Returns the metric names in the `metrics.rs` of each service crate.
 fn declared_metrics() -> Vec<(String, Vec<String>)> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut declared = Vec::new();

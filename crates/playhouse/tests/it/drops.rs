@@ -1,4 +1,4 @@
-//! Drops as services and operators meet them.
+//! Drops as used by services and operators.
 
 use serde_json::json;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -8,18 +8,18 @@ use testkit::{Folder, eventually};
 use super::shop::{self, POOR_TOKEN, Shop, TOKEN};
 use super::*;
 
-const NOBODY: &str = "0198c0de-0000-7000-8000-000000000001";
+const UNKNOWN: &str = "0198c0de-0000-7000-8000-000000000001";
 const PREFIX: &str = "urn:playhouse:problem:";
 
 /// A process with embedded stores.
-struct Place {
+struct TestProcess {
     folder: Folder,
-    running: Running,
+    running: RunningProgram,
     admin: String,
     shop: Shop,
 }
 
-impl Place {
+impl TestProcess {
     async fn start() -> Self {
         Self::start_in(Folder::fresh().unwrap()).await
     }
@@ -27,7 +27,7 @@ impl Place {
     async fn start_in(folder: Folder) -> Self {
         let running = shop::embedded(&folder).start().unwrap();
         let at = addresses(&running).await;
-        Self { folder, running, admin: at["admin"].clone(), shop: Shop::at(&at["internal"]) }
+        Self { folder, running, admin: at["admin"].clone(), shop: Shop::at(&at["service_api"]) }
     }
 
     /// Stops the process, changes its database and starts it again.
@@ -42,7 +42,7 @@ impl Place {
         Self::start_in(folder).await
     }
 
-    /// Returns the exit code, and what was written: to stdout, or else to stderr.
+    /// Returns the exit code and the output: stdout, or stderr if stdout is empty.
     async fn run(&self, args: &[&str]) -> (i32, String) {
         let program = playhouse(&["drops"]).args(args.iter().copied()).args(["--admin", &self.admin]);
         let (code, out, errors) = run(program).await;
@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// Runs a command that must succeed.
-    async fn done(&self, args: &[&str]) -> String {
+    async fn run_ok(&self, args: &[&str]) -> String {
         let (code, out) = self.run(args).await;
         assert_eq!(code, 0, "{args:?}: {out}");
         out
@@ -58,7 +58,7 @@ impl Place {
 
     async fn json(&self, args: &[&str]) -> Value {
         let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
-        serde_json::from_str(&self.done(&args).await).unwrap()
+        serde_json::from_str(&self.run_ok(&args).await).unwrap()
     }
 
     /// Creates a draft with ten units and returns its id.
@@ -80,8 +80,8 @@ impl Place {
         self.json(&args).await["drop_id"].as_str().unwrap().to_owned()
     }
 
-    /// Sends a request of the service `shop`, and returns the status and the end of the problem's type.
-    async fn refused(
+    /// Sends a request of the service `shop` that must be refused. Returns the status and the problem type without its prefix.
+    async fn send_refused(
         &self,
         method: reqwest::Method,
         path: &str,
@@ -113,96 +113,96 @@ fn new_drop(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_runs_a_drop_by_commands() {
-    let place = Place::start().await;
-    assert!(place.done(&["list"]).await.contains("no such drops"));
-    let drop = place.create("summer", &["--message", "Soon", "--key", "summer-1"]).await;
-    let again = place.create("summer", &["--message", "Soon", "--key", "summer-1"]).await;
+async fn operator_runs_a_drop_with_commands() {
+    let process = TestProcess::start().await;
+    assert!(process.run_ok(&["list"]).await.contains("No drops found."));
+    let drop = process.create("summer", &["--message", "Soon", "--key", "summer-1"]).await;
+    let again = process.create("summer", &["--message", "Soon", "--key", "summer-1"]).await;
     assert_eq!(again, drop, "the same key creates one drop");
     let drop = drop.as_str();
 
-    let listed = place.done(&["list", "--state", "draft"]).await;
+    let listed = process.run_ok(&["list", "--state", "draft"]).await;
     assert!(listed.contains(drop) && listed.contains("summer"), "{listed}");
-    let scheduled = place.done(&["schedule", drop, "--in", "1h"]).await;
+    let scheduled = process.run_ok(&["schedule", drop, "--in", "1h"]).await;
     assert!(scheduled.contains("SCHEDULED and opens at"), "{scheduled}");
-    assert!(place.done(&["message", drop, "Nearly there"]).await.contains("Nearly there"));
-    assert!(!place.done(&["message", drop, "--clear"]).await.contains("message"));
-    assert!(place.done(&["everyone-waits", drop, "on"]).await.contains("everyone waits"));
-    assert!(!place.done(&["everyone-waits", drop, "off"]).await.contains("everyone waits"));
+    assert!(process.run_ok(&["message", drop, "Nearly there"]).await.contains("Nearly there"));
+    assert!(!process.run_ok(&["message", drop, "--clear"]).await.contains("message"));
+    assert!(process.run_ok(&["everyone-waits", drop, "on"]).await.contains("everyone waits"));
+    assert!(!process.run_ok(&["everyone-waits", drop, "off"]).await.contains("everyone waits"));
     for (args, state) in [(["open", drop], "OPEN"), (["pause", drop], "PAUSED"), (["resume", drop], "OPEN")] {
-        assert_eq!(place.done(&args).await.trim(), format!("{drop} is {state}"));
+        assert_eq!(process.run_ok(&args).await.trim(), format!("{drop} is {state}"));
     }
 
-    let stock = place.done(&["stock", drop, "--by", "-3", "--reason", "damaged", "--key", "a1"]).await;
+    let stock = process.run_ok(&["stock", drop, "--by", "-3", "--reason", "damaged", "--key", "a1"]).await;
     assert!(stock.contains("7 available") && stock.contains("adjusted -3"), "{stock}");
-    let again = place.done(&["stock", drop, "--by", "-3", "--reason", "damaged", "--key", "a1"]).await;
+    let again = process.run_ok(&["stock", drop, "--by", "-3", "--reason", "damaged", "--key", "a1"]).await;
     assert_eq!(again, stock, "the same key adjusts once");
-    assert_eq!(place.done(&["stock", drop]).await, stock);
-    let ledger = place.done(&["ledger", drop]).await;
+    assert_eq!(process.run_ok(&["stock", drop]).await, stock);
+    let ledger = process.run_ok(&["ledger", drop]).await;
     for said in ["ADJUSTED", "by operator:tester: damaged", "CREATED"] {
         assert!(ledger.contains(said), "{ledger} lacks {said}");
     }
-    let page = place.json(&["ledger", drop, "--limit", "1"]).await;
+    let page = process.json(&["ledger", drop, "--limit", "1"]).await;
     assert_eq!((&page["entries"][0]["adjusted"], &page["next"]), (&json!(-3), &json!("2.0")));
 
-    place.done(&["pace", drop, "--batch", "20", "--period", "5s"]).await;
-    let (code, said) = place.run(&["pace", drop, "--capacity", "0"]).await;
+    process.run_ok(&["pace", drop, "--batch", "20", "--period", "5s"]).await;
+    let (code, said) = process.run(&["pace", drop, "--capacity", "0"]).await;
     assert!(code == 1 && said.contains("admission.capacity must be 1 to"), "{code} {said}");
-    assert_eq!(place.run(&["pace", drop]).await.0, 2, "a pace without any number is a mistake");
-    let shown = place.done(&["show", drop]).await;
+    assert_eq!(process.run(&["pace", drop]).await.0, 2, "a pace without a number is a usage error");
+    let shown = process.run_ok(&["show", drop]).await;
     for said in ["OPEN", "7 available, 0 reserved, 0 sold", "0 waiting, 0 inside", "20 per 5 s", "seed hash"]
     {
         assert!(shown.contains(said), "{shown} lacks {said}");
     }
-    assert!(place.done(&["audit", drop]).await.contains("balanced"));
-    assert!(place.done(&["rebuild", drop]).await.contains("0 wait"));
-    assert!(place.done(&["verify-order", drop]).await.contains("all 0 places"));
-    assert!(place.done(&["orders"]).await.contains("no such orders"));
-    assert!(place.done(&["refunds"]).await.contains("no payment must be refunded"));
-    assert_eq!(place.done(&["close", drop]).await.trim(), format!("{drop} is CLOSED"));
-    // It is over: nothing more can be done with it, and the command says why.
+    assert!(process.run_ok(&["audit", drop]).await.contains("balanced"));
+    assert!(process.run_ok(&["rebuild", drop]).await.contains("0 players waiting"));
+    assert!(process.run_ok(&["verify-order", drop]).await.contains("0 places checked"));
+    assert!(process.run_ok(&["orders"]).await.contains("No orders found."));
+    assert!(process.run_ok(&["refunds"]).await.contains("No refunds are due."));
+    assert_eq!(process.run_ok(&["close", drop]).await.trim(), format!("{drop} is CLOSED"));
+    // A closed drop cannot be changed, and the command says why.
     for args in [vec!["open", drop], vec!["pause", drop], vec!["cancel", drop], vec!["message", drop, "x"]] {
-        let (code, said) = place.run(&args).await;
+        let (code, said) = process.run(&args).await;
         assert!(code == 1 && said.contains("CLOSED"), "{args:?}: {code} {said}");
     }
-    let (code, said) = place.run(&["show", NOBODY]).await;
-    assert_eq!((code, said.trim()), (1, format!("error: there is no drop {NOBODY}").as_str()));
-    let (code, said) = place.run(&["schedule", drop, "--opens-at", "soon"]).await;
+    let (code, said) = process.run(&["show", UNKNOWN]).await;
+    assert_eq!((code, said.trim()), (1, format!("error: there is no drop {UNKNOWN}").as_str()));
+    let (code, said) = process.run(&["schedule", drop, "--opens-at", "soon"]).await;
     assert!(code == 2 && said.contains("expected a time"), "{code} {said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scheduled_drop_opens_and_closes_by_itself() {
-    let place = Place::start().await;
-    let drop = place.create("timed", &["--order", "shuffle"]).await;
-    let (code, said) = place.run(&["verify-order", &drop]).await;
+async fn scheduled_drop_opens_and_closes_automatically() {
+    let process = TestProcess::start().await;
+    let drop = process.create("timed", &["--order", "shuffle"]).await;
+    let (code, said) = process.run(&["verify-order", &drop]).await;
     assert!(code == 1 && said.contains("published when the drop opens"), "{code} {said}");
-    assert!(place.json(&["show", &drop]).await["seed"].is_null(), "the seed is secret before the opening");
+    assert!(process.json(&["show", &drop]).await["seed"].is_null(), "the seed is secret before the opening");
     let now = base::Clock::system().now();
     let (opens, closes) = (now.after(Duration::from_millis(500)), now.after(Duration::from_secs(3)));
     let (opens, closes) = (opens.to_rfc3339(), closes.to_rfc3339());
-    place.done(&["schedule", &drop, "--opens-at", &opens, "--closes-at", &closes]).await;
+    process.run_ok(&["schedule", &drop, "--opens-at", &opens, "--closes-at", &closes]).await;
     for state in ["OPEN", "CLOSED"] {
         eventually(state, PATIENCE, async || {
-            let found = place.json(&["show", &drop]).await;
-            let is_there = found["state"] == state || found["state"] == "CLOSED";
-            if is_there { Ok(()) } else { Err(found.to_string()) }
+            let found = process.json(&["show", &drop]).await;
+            let is_reached = found["state"] == state || found["state"] == "CLOSED";
+            if is_reached { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
     }
-    assert!(place.done(&["verify-order", &drop]).await.contains("all 0 places"));
+    assert!(process.run_ok(&["verify-order", &drop]).await.contains("0 places checked"));
     eventually("its events are published", PATIENCE, async || {
-        let published = shop::in_outbox(&place.admin, "published").await;
+        let published = shop::in_outbox(&process.admin, "published").await;
         if published.len() == 3 { Ok(()) } else { Err(format!("{published:?}")) }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_request_about_drops_has_a_type_and_no_effect() {
+async fn invalid_request_has_a_problem_type_and_no_effect() {
     use reqwest::Method;
-    let place = Place::start().await;
-    let (status, created) = place.shop.post("/drops", Some("c1"), &new_drop("one")).await;
+    let process = TestProcess::start().await;
+    let (status, created) = process.shop.post("/drops", Some("c1"), &new_drop("one")).await;
     assert_eq!((status, &created["state"]), (201, &json!("DRAFT")), "{created}");
     let id = created["drop_id"].as_str().unwrap();
     let path = |rest: &str| format!("/drops/{id}{rest}");
@@ -212,7 +212,7 @@ async fn a_bad_request_about_drops_has_a_type_and_no_effect() {
         body
     };
     let terms = |pointer: &str, value: Value| edited(pointer, value)["terms"].clone();
-    let before = (place.shop.get(&path("")).await, place.shop.get("/drops").await);
+    let before = (process.shop.get(&path("")).await, process.shop.get("/drops").await);
 
     let create = |body: Value, status: u16, cause: &'static str| {
         (Method::POST, "/drops".to_owned(), Some("c2"), body, status, cause)
@@ -240,25 +240,25 @@ async fn a_bad_request_about_drops_has_a_type_and_no_effect() {
         (Method::POST, "/drops".to_owned(), None, new_drop("two"), 400, "invalid-argument"),
         (Method::POST, "/drops".to_owned(), Some("c1"), new_drop("two"), 422, "drops:key-reused"),
         (Method::POST, "/drops".to_owned(), Some("a key"), new_drop("two"), 400, "drops:bad-key"),
-        bare(Method::GET, format!("/drops/{NOBODY}"), 404, "drops:no-such-drop"),
+        bare(Method::GET, format!("/drops/{UNKNOWN}"), 404, "drops:no-such-drop"),
         bare(Method::GET, "/drops/7".to_owned(), 400, "drops:invalid"),
         bare(Method::GET, "/drops?state=lost".to_owned(), 400, "drops:invalid"),
         bare(Method::GET, "/orders?state=lost".to_owned(), 400, "drops:invalid"),
         send(
             Method::POST,
-            format!("/orders/{NOBODY}/settle"),
+            format!("/orders/{UNKNOWN}/settle"),
             json!({ "payment_id": "p" }),
             404,
             "drops:no-such-order",
         ),
         bare(Method::GET, path("/ledger?before=2"), 400, "drops:invalid"),
         bare(Method::GET, "/drops?limit=many".to_owned(), 400, "invalid-argument"),
-        bare(Method::GET, format!("/drops/{NOBODY}/ledger"), 404, "drops:no-such-drop"),
-        bare(Method::GET, format!("/drops/{NOBODY}/entries"), 404, "drops:no-such-drop"),
+        bare(Method::GET, format!("/drops/{UNKNOWN}/ledger"), 404, "drops:no-such-drop"),
+        bare(Method::GET, format!("/drops/{UNKNOWN}/entries"), 404, "drops:no-such-drop"),
         bare(Method::GET, path("/entries?after=7"), 400, "drops:invalid"),
-        bare(Method::GET, format!("/drops/{NOBODY}/audit"), 404, "drops:no-such-drop"),
-        bare(Method::POST, format!("/drops/{NOBODY}/rebuild"), 404, "drops:no-such-drop"),
-        bare(Method::POST, format!("/drops/{NOBODY}/open"), 404, "drops:no-such-drop"),
+        bare(Method::GET, format!("/drops/{UNKNOWN}/audit"), 404, "drops:no-such-drop"),
+        bare(Method::POST, format!("/drops/{UNKNOWN}/rebuild"), 404, "drops:no-such-drop"),
+        bare(Method::POST, format!("/drops/{UNKNOWN}/open"), 404, "drops:no-such-drop"),
         bare(Method::POST, path("/pause"), 409, "drops:wrong-state"),
         bare(Method::POST, path("/resume"), 409, "drops:wrong-state"),
         send(Method::POST, path("/close"), json!({}), 409, "drops:wrong-state"),
@@ -295,105 +295,112 @@ async fn a_bad_request_about_drops_has_a_type_and_no_effect() {
         (Method::POST, path("/stock"), None, json!({ "by": 1, "reason": "more" }), 400, "invalid-argument"),
         send(
             Method::POST,
-            format!("/drops/{NOBODY}/stock"),
+            format!("/drops/{UNKNOWN}/stock"),
             json!({ "by": 1, "reason": "more" }),
             404,
             "drops:no-such-drop",
         ),
     ];
     for (method, path, key, body, status, cause) in cases {
-        let found = place.refused(method.clone(), &path, key, &body).await;
+        let found = process.send_refused(method.clone(), &path, key, &body).await;
         assert_eq!(found, (status, cause.to_owned()), "{method} {path} {body}");
     }
-    let after = (place.shop.get(&path("")).await, place.shop.get("/drops").await);
-    assert_eq!(after, before, "what was refused changed something");
+    let after = (process.shop.get(&path("")).await, process.shop.get("/drops").await);
+    assert_eq!(after, before, "a refused request changed something");
 
-    // What is fixed once players can join, and once the drop is open.
-    assert_eq!(place.refused(Method::POST, &path("/resume"), None, &Value::Null).await.0, 409);
-    assert_eq!(place.shop.post(&path("/open"), None, &Value::Null).await.0, 200);
+    // Terms are fixed once players can join.
+    assert_eq!(process.send_refused(Method::POST, &path("/resume"), None, &Value::Null).await.0, 409);
+    assert_eq!(process.shop.post(&path("/open"), None, &Value::Null).await.0, 200);
     let dearer = terms("/terms/price/amount", json!(2_999));
-    let fixed = place.refused(Method::PUT, &path("/terms"), None, &dearer).await;
+    let fixed = process.send_refused(Method::PUT, &path("/terms"), None, &dearer).await;
     assert_eq!(fixed, (409, "drops:fixed".to_owned()));
-    assert_eq!(place.refused(Method::POST, &path("/open"), None, &Value::Null).await.1, "drops:wrong-state");
+    assert_eq!(
+        process.send_refused(Method::POST, &path("/open"), None, &Value::Null).await.1,
+        "drops:wrong-state"
+    );
 
     // A service without the right.
-    let poor = reqwest::Client::new().get(place.shop.url("/drops")).bearer_auth(POOR_TOKEN).send().await;
+    let poor = reqwest::Client::new().get(process.shop.url("/drops")).bearer_auth(POOR_TOKEN).send().await;
     assert_eq!(poor.unwrap().status().as_u16(), 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_with_open_reservations_needs_force_and_the_audit_finds_what_is_missing() {
-    let place = Place::start().await;
-    let drop = place.create("held", &[]).await;
-    place.done(&["open", &drop]).await;
-    place.done(&["pause", &drop]).await;
-    // A unit that no reservation explains.
-    let place =
-        place.restart_with("UPDATE drop_stock SET available = available - 1, reserved = reserved + 1").await;
-    let (code, said) = place.run(&["audit", &drop]).await;
+async fn closing_with_open_reservations_needs_force_and_the_audit_finds_differences() {
+    let process = TestProcess::start().await;
+    let drop = process.create("held", &[]).await;
+    process.run_ok(&["open", &drop]).await;
+    process.run_ok(&["pause", &drop]).await;
+    // A reserved unit without a reservation.
+    let process = process
+        .restart_with("UPDATE drop_stock SET available = available - 1, reserved = reserved + 1")
+        .await;
+    let (code, said) = process.run(&["audit", &drop]).await;
     assert!(code == 1 && said.contains("NOT BALANCED"), "{code} {said}");
     assert!(said.contains("DIFFERS: reserved, against held reservations: expected 0, found 1"), "{said}");
 
     let refused =
-        place.refused(reqwest::Method::POST, &format!("/drops/{drop}/close"), None, &json!({})).await;
+        process.send_refused(reqwest::Method::POST, &format!("/drops/{drop}/close"), None, &json!({})).await;
     assert_eq!(refused, (409, "drops:open-reservations".to_owned()));
     for end in ["close", "cancel"] {
-        let (code, said) = place.run(&[end, &drop]).await;
+        let (code, said) = process.run(&[end, &drop]).await;
         assert!(code == 1 && said.contains("1 units are reserved"), "{code} {said}");
     }
-    assert!(place.done(&["show", &drop]).await.contains("PAUSED"), "a refused end changed the drop");
-    assert_eq!(place.done(&["close", &drop, "--force"]).await.trim(), format!("{drop} is CLOSED"));
+    assert!(process.run_ok(&["show", &drop]).await.contains("PAUSED"), "a refused end changed the drop");
+    assert_eq!(process.run_ok(&["close", &drop, "--force"]).await.trim(), format!("{drop} is CLOSED"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_was_tampered_with_is_found() {
-    let place = Place::start().await;
-    let drop = place.create("line", &[]).await;
-    place.done(&["open", &drop]).await;
-    place.done(&["pause", &drop]).await;
-    // First come: the place is the number of the join in the only lane, behind the bit of the phase.
-    let entry = |number: u64, place: u64| {
+async fn tampered_place_is_found() {
+    let process = TestProcess::start().await;
+    let drop = process.create("line", &[]).await;
+    process.run_ok(&["open", &drop]).await;
+    process.run_ok(&["pause", &drop]).await;
+    // First come, first served in one lane: the place is the bit of the phase, then the number of the join.
+    let entry = |number: u64, position: u64| {
         format!(
             "INSERT INTO drop_entries (drop_id, user_id, account_id, state, number, place, joined_at, admission_id, changed_at) \
-             SELECT drop_id, randomblob(16), randomblob(16), 0, {number}, {place}, 1, randomblob(16), 1 FROM drops;"
+             SELECT drop_id, randomblob(16), randomblob(16), 0, {number}, {position}, 1, randomblob(16), 1 FROM drops;"
         )
     };
-    let honest = |number: u64| entry(number, 1 << 48 | number);
-    let three: String = (1..=3).map(honest).collect();
-    let place = place.restart_with(&three).await;
-    assert!(place.done(&["verify-order", &drop]).await.contains("all 3 places"));
+    let valid = |number: u64| entry(number, 1 << 48 | number);
+    let three: String = (1..=3).map(valid).collect();
+    let process = process.restart_with(&three).await;
+    assert!(process.run_ok(&["verify-order", &drop]).await.contains("3 places checked"));
     eventually("the line is filled from SQL", PATIENCE, async || {
-        let shown = place.done(&["show", &drop]).await;
+        let shown = process.run_ok(&["show", &drop]).await;
         if shown.contains("3 waiting") { Ok(()) } else { Err(shown) }
     })
     .await;
-    let place = place.restart_with(&entry(4, 1 << 48)).await;
-    let (code, said) = place.run(&["verify-order", &drop]).await;
-    assert!(code == 1 && said.contains("DEVIATES") && said.contains("1 deviations among 4"), "{code} {said}");
-    let found = place.run(&["verify-order", &drop, "--json"]).await;
+    let process = process.restart_with(&entry(4, 1 << 48)).await;
+    let (code, said) = process.run(&["verify-order", &drop]).await;
+    assert!(
+        code == 1 && said.contains("DEVIATES") && said.contains("1 deviation among 4 places"),
+        "{code} {said}"
+    );
+    let found = process.run(&["verify-order", &drop, "--json"]).await;
     assert!(found.1.contains(r#""entries":4"#), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_show_drops_under_way() {
-    let place = Place::start().await;
-    let drop = place.create("gauged", &[]).await;
-    place.done(&["open", &drop]).await;
-    eventually("the gauges of the drop", PATIENCE, async || {
-        let (_, metrics) = get(format!("http://{}/metrics", place.admin)).await;
+async fn open_drops_have_metrics() {
+    let process = TestProcess::start().await;
+    let drop = process.create("gauged", &[]).await;
+    process.run_ok(&["open", &drop]).await;
+    eventually("the open drop has gauges", PATIENCE, async || {
+        let (_, metrics) = get(format!("http://{}/metrics", process.admin)).await;
         let text = metrics.as_str().unwrap().to_owned();
         let lines = [
-            r#"drops_units{drop="gauged",state="available"} 10"#,
-            r#"drops_waiting{drop="gauged"} 0"#,
-            r#"drops_inside{drop="gauged"} 0"#,
-            "drops_refunds_due 0",
+            r#"playhouse_drops_units{drop="gauged",state="available"} 10"#,
+            r#"playhouse_drops_waiting{drop="gauged"} 0"#,
+            r#"playhouse_drops_inside{drop="gauged"} 0"#,
+            "playhouse_drops_refunds_due 0",
         ];
         if lines.iter().all(|line| text.contains(line)) { Ok(()) } else { Err(text) }
     })
     .await;
-    place.done(&["close", &drop]).await;
-    eventually("a drop that is over has no gauges", PATIENCE, async || {
-        let (_, metrics) = get(format!("http://{}/metrics", place.admin)).await;
+    process.run_ok(&["close", &drop]).await;
+    eventually("the closed drop has no gauges", PATIENCE, async || {
+        let (_, metrics) = get(format!("http://{}/metrics", process.admin)).await;
         if metrics.as_str().unwrap().contains("gauged") { Err(metrics.to_string()) } else { Ok(()) }
     })
     .await;

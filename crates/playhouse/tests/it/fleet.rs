@@ -4,14 +4,16 @@ use std::time::Instant;
 use futures::future::join_all;
 use serde_json::json;
 use sqlx::{ConnectOptions, Executor};
-use testkit::{Database, Folder, Nats, NatsCluster, Proxy, Redis, SqlServer, eventually, free_port, need};
+use testkit::{
+    Database, FaultProxy, Folder, Nats, NatsCluster, Redis, SqlServer, eventually, free_port, need,
+};
 
 use super::*;
 
-/// Rows for locks, per level: few, so that they are made in no time.
+/// Lock rows per level: few, so that provisioning is fast.
 pub(super) const BUCKETS: &str = "1000";
 
-/// The servers of a fleet, for one test alone.
+/// The servers of a fleet, private to one test.
 pub(super) struct Fleet {
     pub(super) sql: SqlServer,
     pub(super) redis: Redis,
@@ -29,7 +31,7 @@ impl Fleet {
     pub(super) fn run(&self, args: &[&str]) -> Program {
         playhouse(args)
             .env("PLAYHOUSE_DB_URL", self.database.url())
-            .env("PLAYHOUSE_HOT_URL", self.redis.url())
+            .env("PLAYHOUSE_REDIS_URL", self.redis.url())
             .env("PLAYHOUSE_BUS_URL", self.nats.url())
             .env("PLAYHOUSE_LIFECYCLE_CHECK_INTERVAL", "100ms")
             .env("PLAYHOUSE_LOCKS_BUCKETS", BUCKETS)
@@ -37,17 +39,17 @@ impl Fleet {
     }
 
     pub(super) fn serve(&self, args: &[&str]) -> Program {
-        let any_port = ["gateway", "internal", "admin", "open_match"];
+        let any_port = ["gateway", "service_api", "admin", "open_match"];
         let any_port =
             any_port.iter().flat_map(|name| ["--set".to_owned(), format!("listen.{name}=127.0.0.1:0")]);
         self.run(&["serve", "--print-addresses"]).args(any_port).args(args.iter().copied())
     }
 }
 
-/// Waits until the parts that are not ready are just these.
-async fn not_ready(admin: &str, parts: &[&str]) {
+/// Waits until exactly these parts are not ready.
+async fn wait_for_unready_parts(admin: &str, parts: &[&str]) {
     let url = format!("http://{admin}/readyz");
-    eventually(&format!("{parts:?} not ready, all else ready"), PATIENCE, async || {
+    eventually(&format!("exactly {parts:?} are not ready"), PATIENCE, async || {
         let (status, report) = get(url.clone()).await;
         let states = report["parts"].as_object().unwrap();
         let found: Vec<&str> = states
@@ -62,7 +64,7 @@ async fn not_ready(admin: &str, parts: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_migrates_starts_tells_what_is_away_and_gets_over_it() {
+async fn fleet_migrates_starts_reports_outages_and_recovers() {
     let mut fleet = need!(Fleet::start().await);
 
     let (code, _, errors) = run(fleet.serve(&[])).await;
@@ -78,39 +80,39 @@ async fn a_fleet_migrates_starts_tells_what_is_away_and_gets_over_it() {
     let (code, _, errors) = run(fleet.serve(&[])).await;
     assert_eq!(code, 1);
     assert!(
-        errors.contains("buckets have not been made yet, or not all; `playhouse locks provision`"),
+        errors.contains("the lock buckets do not exist yet, or not all of them; create them with `playhouse locks provision`"),
         "{errors}"
     );
     let (code, made, errors) = run(fleet.run(&["locks", "provision"])).await;
-    assert!(code == 0 && made.starts_with("3,000 rows are there, 3,000 of them new"), "{made}{errors}");
+    assert!(code == 0 && made.starts_with("3,000 rows exist, 3,000 of them created now"), "{made}{errors}");
 
     let roles = ["gateway", "service-api", "matchmaking-frontend", "outbox-relay"];
     let all = roles.map(|role| fleet.serve(&["--roles", role]).start().unwrap());
     let [gateway, service_api, frontend, relay] = &all;
     for (process, own) in [
         (gateway, Some("gateway")),
-        (service_api, Some("internal")),
+        (service_api, Some("service_api")),
         (frontend, Some("open_match")),
         (relay, None),
     ] {
         let bound: BTreeSet<String> = addresses(process).await.into_keys().collect();
         let expected: BTreeSet<String> = own.into_iter().chain(["admin"]).map(str::to_owned).collect();
-        assert_eq!(bound, expected, "each role binds its own listener and no other");
+        assert_eq!(bound, expected, "a role binds only its own listener");
     }
 
     let gateway = addresses(gateway).await;
     let admin = gateway["admin"].as_str();
-    not_ready(admin, &[]).await;
+    wait_for_unready_parts(admin, &[]).await;
     fleet.sql.kill().await.unwrap();
-    not_ready(admin, &["db"]).await;
+    wait_for_unready_parts(admin, &["db"]).await;
     fleet.redis.kill().await.unwrap();
-    not_ready(admin, &["db", "redis"]).await;
+    wait_for_unready_parts(admin, &["db", "redis"]).await;
     fleet.nats.kill().await.unwrap();
-    not_ready(admin, &["bus", "db", "redis"]).await;
+    wait_for_unready_parts(admin, &["bus", "db", "redis"]).await;
     fleet.sql.start_again().await.unwrap();
     fleet.redis.start_again().await.unwrap();
     fleet.nats.start_again().await.unwrap();
-    not_ready(admin, &[]).await;
+    wait_for_unready_parts(admin, &[]).await;
 
     for running in all {
         running.sigterm();
@@ -118,13 +120,13 @@ async fn a_fleet_migrates_starts_tells_what_is_away_and_gets_over_it() {
     }
 }
 
-/// A primary that becomes a replica while processes are connected to it.
+/// A primary becomes a replica while processes are connected to it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_demoted_in_place_makes_the_process_not_ready_until_it_takes_writes() {
+async fn process_is_not_ready_while_its_database_is_read_only() {
     let fleet = need!(Fleet::start().await);
     let server: sqlx::mysql::MySqlConnectOptions = fleet.database.url().parse().unwrap();
     let mut root = server.connect().await.unwrap();
-    // Root would overrule `read_only`.
+    // Root ignores `read_only`.
     let database: String = sqlx::query_scalar("SELECT DATABASE()").fetch_one(&mut root).await.unwrap();
     root.execute("CREATE USER app@'127.0.0.1'; GRANT PROCESS ON *.* TO app@'127.0.0.1'").await.unwrap();
     let grant = format!("GRANT ALL ON `{database}`.* TO app@'127.0.0.1'");
@@ -134,29 +136,29 @@ async fn a_database_that_is_demoted_in_place_makes_the_process_not_ready_until_i
         fleet.serve(&["--roles", "gateway", "--set", "db.migrate=true"]).env("PLAYHOUSE_DB_URL", &url);
     let running = serve.start().unwrap();
     let admin = addresses(&running).await["admin"].clone();
-    not_ready(&admin, &[]).await;
+    wait_for_unready_parts(&admin, &[]).await;
     root.execute("SET GLOBAL read_only = 1").await.unwrap();
-    not_ready(&admin, &["db"]).await;
+    wait_for_unready_parts(&admin, &["db"]).await;
     root.execute("SET GLOBAL read_only = 0").await.unwrap();
-    not_ready(&admin, &[]).await;
+    wait_for_unready_parts(&admin, &[]).await;
     running.sigterm();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_killed_at_any_moment_is_taken_up_by_the_next() {
+async fn killed_migration_is_completed_by_the_next_run() {
     let sql = need!(SqlServer::shared().await);
     for round in 0..12_u32 {
         let database = sql.database().await;
         let migrate = || {
             playhouse(&["migrate"])
                 .env("PLAYHOUSE_DB_URL", database.url())
-                .env("PLAYHOUSE_HOT_URL", "redis://unused")
+                .env("PLAYHOUSE_REDIS_URL", "redis://unused")
                 .env("PLAYHOUSE_BUS_URL", "nats://unused")
                 .env("PLAYHOUSE_IDENTITY_ISSUER", "none:")
         };
         let running = migrate().start().unwrap();
-        // Rounds reach further and further into the run.
+        // Each round kills the migration later.
         tokio::time::sleep(Duration::from_millis(2 * u64::from(round))).await;
         running.kill();
         running.wait(PATIENCE).await;
@@ -172,7 +174,7 @@ async fn a_migration_killed_at_any_moment_is_taken_up_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_comes_late_is_waited_for_and_one_that_does_not_come_fails_the_start() {
+async fn start_waits_for_a_late_store_and_fails_without_it() {
     let mut fleet = need!(Fleet::start().await);
     fleet.redis.kill().await.unwrap();
     let late = fleet.serve(&["--set", "db.migrate=true"]).start().unwrap();
@@ -186,7 +188,7 @@ async fn a_store_that_comes_late_is_waited_for_and_one_that_does_not_come_fails_
     let (code, out, errors) = run(fleet.serve(&["--set", "lifecycle.start_timeout=1s"])).await;
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(errors.contains("redis was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
-    assert!(errors.contains("refused"), "the cause is told: {errors}");
+    assert!(errors.contains("refused"), "the cause is missing: {errors}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,37 +198,38 @@ async fn process_starts_with_its_first_nats_seed_down() {
     let url = cluster.url();
     let on_cluster =
         |program: Program| program.env("PLAYHOUSE_BUS_URL", &url).env("PLAYHOUSE_BUS_REPLICAS", "3");
-    // The first of all makes the stream, for which all servers have to be there.
+    // The first process creates the stream, which needs all servers.
     let first = on_cluster(fleet.serve(&["--set", "db.migrate=true"])).start().unwrap();
     addresses(&first).await;
     cluster.node(0).kill().await.unwrap();
-    eventually("the others have a leader", PATIENCE, async || cluster.leader_of("PLAYHOUSE").await).await;
+    eventually("the other servers elect a leader", PATIENCE, async || cluster.leader_of("PLAYHOUSE").await)
+        .await;
     let running = on_cluster(fleet.serve(&[])).start().unwrap();
     let at = addresses(&running).await;
-    not_ready(&at["admin"], &[]).await;
+    wait_for_unready_parts(&at["admin"], &[]).await;
 
     let (_, said, _) = run(on_cluster(fleet.run(&["doctor"]))).await;
     assert!(!said.contains(NatsCluster::USER.1), "a password is shown:\n{said}");
     let away = said.lines().find(|line| line.contains("does not answer"));
-    assert!(away.is_some_and(|line| line.contains("mind  nats://game:***@127.0.0.1:")), "{said}");
+    assert!(away.is_some_and(|line| line.contains("warn  nats://game:***@127.0.0.1:")), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_fails_the_start_at_once() {
+async fn refused_login_fails_the_start_at_once() {
     let fleet = need!(Fleet::start().await);
     let wrong = fleet.database.url().replace("root", "nobody");
     let started = Instant::now();
     let (code, _, errors) = run(fleet.serve(&[]).env("PLAYHOUSE_DB_URL", wrong)).await;
     assert_eq!(code, 1);
-    assert!(errors.contains("check the user, the password and its rights in db.url"), "{errors}");
+    assert!(errors.contains("check the user and password in db.url and the user's privileges"), "{errors}");
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
-/// The network takes the connection and says nothing.
+/// The connection is accepted but carries no data.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_store_fails_the_start_when_the_time_is_over() {
+async fn silent_store_fails_the_start_after_the_timeout() {
     let fleet = need!(Fleet::start().await);
-    let proxy = Proxy::to(fleet.sql.addr()).await;
+    let proxy = FaultProxy::to(fleet.sql.addr()).await;
     proxy.half_open().await;
     let program = fleet
         .serve(&["--set", "lifecycle.start_timeout=1s", "--set", "db.acquire_timeout=1m"])
@@ -239,15 +242,15 @@ async fn a_silent_store_fails_the_start_when_the_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_stops_at_once() {
+async fn second_signal_stops_at_once() {
     let fleet = need!(Fleet::start().await);
     let running =
         fleet.serve(&["--set", "db.migrate=true", "--set", "lifecycle.drain_delay=20s"]).start().unwrap();
     let at = addresses(&running).await;
     running.sigterm();
-    not_ready(&at["admin"], &["process"]).await;
+    wait_for_unready_parts(&at["admin"], &["process"]).await;
     let (status, _) = get(format!("http://{}/healthz", at["gateway"])).await;
-    assert_eq!(status, 200, "it goes on serving while load balancers take notice");
+    assert_eq!(status, 200, "it stops serving before load balancers notice");
     let second = Instant::now();
     running.sigterm();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(3));
@@ -255,7 +258,7 @@ async fn a_second_signal_stops_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_looks_at_every_store_and_says_what_to_do() {
+async fn doctor_checks_every_store_and_says_what_to_do() {
     let fleet = need!(Fleet::start().await);
     let monitor = fleet.nats.monitor_url().unwrap();
     let doctor = || fleet.run(&["doctor"]).env("PLAYHOUSE_BUS_MONITOR_URL", &monitor);
@@ -271,7 +274,7 @@ async fn the_doctor_looks_at_every_store_and_says_what_to_do() {
     ] {
         assert!(before.contains(expected), "{expected}:\n{before}");
     }
-    let (_, absent, _) = run(doctor().env("PLAYHOUSE_HOT_URL", "redis://127.0.0.1:1")).await;
+    let (_, absent, _) = run(doctor().env("PLAYHOUSE_REDIS_URL", "redis://127.0.0.1:1")).await;
     assert!(absent.contains("FAIL  Redis cannot be reached"), "{absent}");
 
     let folder = Folder::fresh().unwrap();
@@ -282,34 +285,38 @@ async fn the_doctor_looks_at_every_store_and_says_what_to_do() {
     let (code, pending, _) = run(playhouse(&["migrate", "--dry-run", "--set", &data])).await;
     assert_eq!(code, 1);
     assert!(pending.starts_with("pending  db/0001_deployment_settings\n"), "{pending}");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "looking must create nothing");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a dry run created a file");
     assert_eq!(run(playhouse(&["migrate", "--set", &data])).await.0, 0);
     let (code, sound, _) = run(playhouse(&["doctor", "--set", &data])).await;
     assert_eq!(code, 0, "{sound}");
-    assert!(sound.contains("0 failed, 0 to mind"), "{sound}");
+    assert!(sound.contains("0 failed, 0 warnings"), "{sound}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_routes_answer_503_until_the_stores_are_open() {
-    // Nobody listens there.
+    // No process listens on these ports.
     let [admin, away] = [0, 1].map(|_| format!("127.0.0.1:{}", free_port().unwrap()));
-    let any_port = ["gateway", "internal", "open_match"].map(|name| format!("listen.{name}=127.0.0.1:0"));
+    let any_port = ["gateway", "service_api", "open_match"].map(|name| format!("listen.{name}=127.0.0.1:0"));
     let stores = [
         format!("db.url=mysql://{away}/play"),
-        format!("hot.url=redis://{away}"),
+        format!("redis.url=redis://{away}"),
         format!("bus.url=nats://{away}"),
     ];
     let others = [format!("listen.admin={admin}"), "identity.issuer=none:".to_owned()];
     let sets = any_port.into_iter().chain(stores).chain(others).flat_map(|set| ["--set".to_owned(), set]);
     let running = playhouse(&["serve"]).args(sets).start().unwrap();
     eventually("the admin listener answers", PATIENCE, async || {
-        let asked = reqwest::get(format!("http://{admin}/healthz")).await;
-        asked.map(drop).map_err(|error| error.to_string())
+        let response = reqwest::get(format!("http://{admin}/healthz")).await;
+        response.map(drop).map_err(|error| error.to_string())
     })
     .await;
     for path in ["/outbox", "/tickets", "/allocations", "/dlq", "/webhooks", "/locks/hot"] {
         let (status, problem) = shop::admin_get(format!("http://{admin}{path}")).await;
-        assert_eq!((status, &problem["detail"]), (503, &json!("the stores are not open yet")), "{path}");
+        assert_eq!(
+            (status, &problem["detail"]),
+            (503, &json!("This process is still starting; try again.")),
+            "{path}"
+        );
     }
     let issuer = reqwest::Client::new().post(format!("http://{admin}/issuer/tokens?user=ada"));
     let issuer = issuer.bearer_auth(shop::OPERATOR_TOKEN).send().await;

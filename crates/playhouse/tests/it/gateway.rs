@@ -1,4 +1,4 @@
-//! The gateway as game clients and web pages meet it.
+//! The gateway as used by game clients and web pages.
 
 mod clients;
 mod drops;
@@ -6,9 +6,9 @@ mod flows;
 mod flows_back_channel;
 mod flows_matchmaking;
 mod flows_outages;
+mod flows_redis_rollback;
 mod flows_refresh;
 mod flows_restart;
-mod flows_rolled_back;
 mod flows_sign_in;
 mod hardening;
 mod hostile;
@@ -32,11 +32,11 @@ use url::Url;
 use super::shop::{self, Shop};
 use super::*;
 
-/// A queue, so that there is something to ask for. Nobody makes matches of it.
+/// A queue without a profile: its tickets are never matched.
 const QUEUE: &str = "[matchmaking.queues.duel]\n";
-/// What the sessions of a fleet are sealed with.
+/// The key that seals the sessions of a fleet.
 const KEY: &str = "a-key-for-tests-that-nobody-guesses";
-/// A queue of which matches of two are made.
+/// A queue with matches of two players.
 pub(super) const DUEL: &str = r#"
 [matchmaking.queues.duel]
 [matchmaking.profiles.duel]
@@ -47,48 +47,48 @@ filters = ["queue = duel"]
 [matchmaking.assigners.one_each]
 addresses = ["{match_id}.test:7777"]
 "#;
-/// Limits that no test reaches that is about something else.
-const WIDE: &str = "[gateway.limits]\naddress = \"10000/s burst 10000\"\nread = \"10000/s burst 10000\"\n\
+/// Rate limits that tests of other features never reach.
+const HIGH_LIMITS: &str = "[gateway.limits]\naddress = \"10000/s burst 10000\"\nread = \"10000/s burst 10000\"\n\
     write = \"10000/s burst 10000\"\nsign_in = \"10000/s burst 10000\"\nstream = \"10000/s burst 10000\"\n";
 
-/// For a gateway in a fleet: no limit is met by accident, and everything happens soon.
-pub(super) fn soon() -> String {
+/// Returns settings for a gateway in a fleet: high rate limits and short intervals.
+pub(super) fn fleet_settings() -> String {
     format!(
         "[db]\nmigrate = true\nacquire_timeout = \"2s\"\n\
         [gateway]\nmax_streams = 100\nstream_heartbeat = \"1s\"\n\
         [gateway.session]\nkeys = [\"{KEY}\"]\n\
-        {WIDE}timeout = \"1s\"\n"
+        {HIGH_LIMITS}timeout = \"1s\"\n"
     )
 }
 
-/// A process with embedded stores and whatever issuer it is told of.
-struct Door {
-    running: Running,
+/// A process with embedded stores and a configurable issuer.
+struct Gateway {
+    running: RunningProgram,
     at: HashMap<String, String>,
     client: reqwest::Client,
     _folder: Folder,
 }
 
-impl Door {
-    /// One that believes this issuer, with these settings of `[identity]` and all sections after it.
-    async fn of(issuer: &Issuer, settings: &str) -> Self {
-        Self::open(&format!("[identity]\nissuer = \"{}\"\n{settings}", issuer.url)).await
+impl Gateway {
+    /// Starts a process that trusts this issuer. The settings continue the section `[identity]`.
+    async fn with_issuer(issuer: &Issuer, settings: &str) -> Self {
+        Self::start(&format!("[identity]\nissuer = \"{}\"\n{settings}", issuer.url)).await
     }
 
-    /// With the builtin issuer, limits that are not in the way, and these settings as they stand in a file.
-    async fn open(settings: &str) -> Self {
-        Self::with(&format!("{WIDE}{settings}"), |program| program).await
+    /// Starts a process with the builtin issuer, high rate limits and these settings.
+    async fn start(settings: &str) -> Self {
+        Self::start_with(&format!("{HIGH_LIMITS}{settings}"), |program| program).await
     }
 
-    /// With nothing but these settings, started as the test wants it.
-    async fn with(settings: &str, change: impl FnOnce(Program) -> Program) -> Self {
+    /// Starts a process with only these settings, after a change to the program.
+    async fn start_with(settings: &str, change: impl FnOnce(Program) -> Program) -> Self {
         let folder = Folder::fresh().unwrap();
         let file = folder.path().join("play.toml");
         std::fs::write(&file, format!("{}{QUEUE}{settings}", shop::services())).unwrap();
         let program = change(shop::embedded(&folder).env("PLAYHOUSE_CONFIG", &file));
         let running = program.start().unwrap();
         let at = addresses(&running).await;
-        Self { running, at, client: browserless(), _folder: folder }
+        Self { running, at, client: plain_client(), _folder: folder }
     }
 
     fn url(&self, path: &str) -> String {
@@ -103,8 +103,8 @@ impl Door {
         self.client.post(self.url(path)).json(body)
     }
 
-    /// A request to a row of the table; where one is needed, with a body that would do.
-    fn ask(&self, row: &service::Row) -> RequestBuilder {
+    /// Builds a request to a row of the route table, with a valid body where one is needed.
+    fn request(&self, row: &service::Row) -> RequestBuilder {
         let examples = [
             ("{ticket_id}", "01a1e4c0256877228"),
             ("{notification_id}", "01a1e4c0-0000-7000-8000-000000000001"),
@@ -128,22 +128,22 @@ impl Door {
         }
     }
 
-    /// An access token of the builtin issuer.
+    /// Returns an access token of the builtin issuer.
     async fn token(&self, user: &str) -> String {
         self.token_as(user, "player").await
     }
 
     async fn token_as(&self, user: &str, role: &str) -> String {
         let url = format!("http://{}/issuer/tokens?user={user}&role={role}", self.at["admin"]);
-        let answer = sent(self.client.post(url).bearer_auth(shop::OPERATOR_TOKEN)).await;
-        answer.json()["token"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+        let response = send(self.client.post(url).bearer_auth(shop::OPERATOR_TOKEN)).await;
+        response.json()["token"].as_str().unwrap_or_else(|| panic!("{response:?}")).to_owned()
     }
 
     fn shop(&self) -> Shop {
-        Shop::at(&self.at["internal"])
+        Shop::at(&self.at["service_api"])
     }
 
-    /// The value of a metric; 0 if there is none.
+    /// Returns the value of a metric, or 0 if it does not exist.
     async fn metric(&self, name: &str) -> f64 {
         let (_, text) = super::get(format!("http://{}/metrics", self.at["admin"])).await;
         let lines = text.as_str().unwrap().lines();
@@ -152,20 +152,20 @@ impl Door {
     }
 }
 
-/// A client that follows no redirects and keeps no cookies: tests see everything.
-fn browserless() -> reqwest::Client {
+/// A client that follows no redirects and keeps no cookies, so that tests see both.
+fn plain_client() -> reqwest::Client {
     reqwest::Client::builder().redirect(Policy::none()).timeout(PATIENCE).build().unwrap()
 }
 
-/// What was answered.
-struct Answer {
+/// A response that was read to its end.
+struct TestResponse {
     status: u16,
     headers: HeaderMap,
     body: String,
 }
 
-impl Answer {
-    /// A header; empty if there is none.
+impl TestResponse {
+    /// Returns a header, or an empty text if it is missing.
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
     }
@@ -175,7 +175,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The one cookie that the answer sets whose name begins like this, as it is sent back.
+    /// Returns the cookie whose pair starts like this, as a browser sends it back.
     fn cookie(&self, start: &str) -> Option<String> {
         let lines = self.headers.get_all("set-cookie").iter().map(|line| line.to_str().unwrap());
         let pairs = lines.filter_map(|line| line.split(';').next());
@@ -183,85 +183,85 @@ impl Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for TestResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} {}", self.status, self.headers, self.body)
     }
 }
 
-async fn sent(request: RequestBuilder) -> Answer {
+async fn send(request: RequestBuilder) -> TestResponse {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    Answer { status, headers, body: response.text().await.unwrap() }
+    TestResponse { status, headers, body: response.text().await.unwrap() }
 }
 
-/// Checks that an answer is a problem document: with a request id, and without anything that is inside.
+/// Asserts that a response is a problem document with a request id and without internal details. Returns the problem.
 #[track_caller]
-fn assert_problem(answer: &Answer, status: u16) -> Value {
+fn assert_problem(response: &TestResponse, status: u16) -> Value {
     assert_eq!(
-        (answer.status, answer.header("content-type")),
+        (response.status, response.header("content-type")),
         (status, "application/problem+json"),
-        "{answer:?}"
+        "{response:?}"
     );
-    let problem = answer.json();
+    let problem = response.json();
     assert_eq!(problem["status"], status, "{problem}");
     assert!(problem["type"].as_str().unwrap().starts_with("urn:playhouse:problem:"), "{problem}");
     assert!(problem["title"].is_string(), "{problem}");
-    assert_eq!(problem["request_id"], answer.header("x-request-id"), "{problem}");
-    assert!(!answer.header("x-request-id").is_empty());
-    for inside in ["sqlx", "sqlite", "redis", "reqwest", "hyper", "axum", "panic", "::", ".rs", "/tmp/"] {
-        assert!(!answer.body.contains(inside), "{inside}: {problem}");
+    assert_eq!(problem["request_id"], response.header("x-request-id"), "{problem}");
+    assert!(!response.header("x-request-id").is_empty());
+    for detail in ["sqlx", "sqlite", "redis", "reqwest", "hyper", "axum", "panic", "::", ".rs", "/tmp/"] {
+        assert!(!response.body.contains(detail), "{detail}: {problem}");
     }
     problem
 }
 
-/// A sign-in, with everything that went through the browser on the way.
-struct SignedIn {
-    /// The session, as the browser sends it: `playhouse=…`.
+/// A completed sign-in with the values that passed through the browser.
+struct SignIn {
+    /// The session cookie as the browser sends it: `playhouse=…`.
     session: String,
-    /// What remembered the attempt, likewise.
+    /// The cookie of the sign-in attempt, likewise.
     attempt: String,
-    /// Where the issuer sent the browser.
-    back: Url,
+    /// The callback URL to which the issuer redirected the browser.
+    callback: Url,
 }
 
-impl SignedIn {
-    /// What the issuer sent the browser back with.
-    fn answer(&self, name: &str) -> String {
-        self.back.query_pairs().find(|(known, _)| known == name).unwrap().1.into_owned()
+impl SignIn {
+    /// Returns a parameter of the callback.
+    fn parameter(&self, name: &str) -> String {
+        self.callback.query_pairs().find(|(known, _)| known == name).unwrap().1.into_owned()
     }
 }
 
-/// Signs a browser in at a builtin issuer, and returns the cookie of the session as the browser sends it.
-async fn signed_in(gateway: &str, user: &str) -> String {
+/// Signs a browser in at the builtin issuer. Returns the session cookie as the browser sends it.
+async fn session_cookie(gateway: &str, user: &str) -> String {
     sign_in(gateway, user).await.session
 }
 
-/// The whole way: to the issuer, through its page, and back.
-async fn sign_in(gateway: &str, user: &str) -> SignedIn {
-    let (attempt, back) = picked(gateway, user).await;
-    let ended = sent(browserless().get(back.clone()).header("cookie", &attempt)).await;
+/// Signs a browser in at the builtin issuer: to the issuer, through its page, and back.
+async fn sign_in(gateway: &str, user: &str) -> SignIn {
+    let (attempt, callback) = choose_user(gateway, user).await;
+    let ended = send(plain_client().get(callback.clone()).header("cookie", &attempt)).await;
     assert_eq!((ended.status, ended.header("location")), (303, "/"), "{ended:?}");
-    SignedIn { session: ended.cookie("playhouse=").unwrap(), attempt, back }
+    SignIn { session: ended.cookie("playhouse=").unwrap(), attempt, callback }
 }
 
-/// To the issuer and through its page: the cookie that remembers the attempt, and where the issuer sends the browser.
-async fn picked(gateway: &str, user: &str) -> (String, Url) {
-    picked_from(browserless().get(format!("http://{gateway}/login")), user).await
+/// Starts a sign-in and chooses the user on the issuer's page. Returns the cookie of the attempt and the callback URL.
+async fn choose_user(gateway: &str, user: &str) -> (String, Url) {
+    choose_user_from(plain_client().get(format!("http://{gateway}/login")), user).await
 }
 
-/// The same, begun by this request.
-async fn picked_from(begin: RequestBuilder, user: &str) -> (String, Url) {
-    let client = browserless();
-    let begun = sent(begin).await;
-    assert_eq!(begun.status, 303, "{begun:?}");
-    let page_url = Url::parse(begun.header("location")).unwrap();
-    let page = sent(client.get(page_url.clone())).await;
+/// Like `choose_user`, with this request as the start.
+async fn choose_user_from(login: RequestBuilder, user: &str) -> (String, Url) {
+    let client = plain_client();
+    let started = send(login).await;
+    assert_eq!(started.status, 303, "{started:?}");
+    let page_url = Url::parse(started.header("location")).unwrap();
+    let page = send(client.get(page_url.clone())).await;
     let (_, form) = page.body.split_once("action=\"").unwrap_or_else(|| panic!("{page:?}"));
     let action = form.split('"').next().unwrap().replace("&amp;", "&").replace("&#39;", "'");
-    let pick = client.post(page_url.join(&action).unwrap());
-    let pick = pick.header("content-type", "application/x-www-form-urlencoded");
-    let picked = sent(pick.body(format!("user={user}&role=player"))).await;
-    assert_eq!(picked.status, 303, "{picked:?}");
-    (begun.cookie("playhouse-sign-in-").unwrap(), Url::parse(picked.header("location")).unwrap())
+    let choice = client.post(page_url.join(&action).unwrap());
+    let choice = choice.header("content-type", "application/x-www-form-urlencoded");
+    let chosen = send(choice.body(format!("user={user}&role=player"))).await;
+    assert_eq!(chosen.status, 303, "{chosen:?}");
+    (started.cookie("playhouse-sign-in-").unwrap(), Url::parse(chosen.header("location")).unwrap())
 }

@@ -1,4 +1,4 @@
-//! What the log says while a server is away under load: a line per change of state, with a count of what it stands for.
+//! The log during an outage under load: one line per change of state, with the number of lines it stands for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,14 @@ use super::fleet::Fleet;
 use super::shop::{self, Shop};
 use super::*;
 
-/// How many lines one place may write in an outage of seconds: the first, and the one when it is over. Some more for an outage that
-/// comes in two parts.
-const MOST: usize = 5;
+/// How many lines one message may have in a short outage: the first and the last, and some more if the outage comes in two parts.
+const MAX_LINES: usize = 5;
 /// How many requests must fail or succeed before the next step.
 const ENOUGH: u64 = 1_000;
-/// The same without SQL, where each request waits for `db.acquire_timeout` before it fails.
+/// Fewer without SQL, where each request waits for `db.acquire_timeout` before it fails.
 const ENOUGH_WITHOUT_SQL: u64 = 50;
 
-/// Requests without end, and what they were answered with.
+/// Clients that send requests until they are stopped, and counts of the responses.
 struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -29,7 +28,7 @@ struct Load {
 }
 
 impl Load {
-    /// Each request is sent by two clients, under a new idempotency key each time.
+    /// Two clients repeat each request, with a new idempotency key each time.
     fn start(requests: &[reqwest::RequestBuilder]) -> Self {
         let mut load =
             Self { stop: Arc::default(), done: Arc::default(), failed: Arc::default(), clients: Vec::new() };
@@ -39,10 +38,10 @@ impl Load {
             load.clients.push(tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     let key = uuid::Uuid::now_v7().to_string();
-                    let answer = request.try_clone().unwrap().header("idempotency-key", key).send().await;
-                    let count = match answer {
-                        Ok(answer) if answer.status() == 503 => &failed,
-                        Ok(answer) if answer.status() == 200 => &done,
+                    let response = request.try_clone().unwrap().header("idempotency-key", key).send().await;
+                    let count = match response {
+                        Ok(response) if response.status() == 503 => &failed,
+                        Ok(response) if response.status() == 200 => &done,
                         _ => continue,
                     };
                     count.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +60,7 @@ impl Load {
         .await;
     }
 
-    async fn end(self) {
+    async fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients {
             client.await.unwrap();
@@ -69,29 +68,33 @@ impl Load {
     }
 }
 
-/// A process of all roles under load.
-struct Scene {
+/// A process with all roles under load.
+struct Setup {
     fleet: Fleet,
-    running: Running,
+    running: RunningProgram,
     at: HashMap<String, String>,
     load: Load,
     _issuer: Issuer,
     _folder: Folder,
 }
 
-impl Scene {
+impl Setup {
     async fn start() -> Result<Self, testkit::Error> {
         let (fleet, signer) = (Fleet::start().await?, Signer::ec("one"));
         let issuer = Issuer::start(&[&signer]).await;
         let folder = Folder::fresh().unwrap();
         let file = folder.path().join("play.toml");
-        let settings =
-            format!("{}{}{}", super::gateway::soon(), super::gateway::DUEL, super::shop::services());
+        let settings = format!(
+            "{}{}{}",
+            super::gateway::fleet_settings(),
+            super::gateway::DUEL,
+            super::shop::services()
+        );
         std::fs::write(&file, settings).unwrap();
         let program = fleet.serve(&["--config", file.to_str().unwrap(), "--roles", "all"]);
         let running = program.env("PLAYHOUSE_IDENTITY_ISSUER", &issuer.url).start().unwrap();
         let at = addresses(&running).await;
-        let shop = Shop::at(&at["internal"]);
+        let shop = Shop::at(&at["service_api"]);
         let ada = shop.customer("ada").await;
         let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
         let token = signer.sign(&issuer.claims("bea"));
@@ -111,7 +114,7 @@ impl Scene {
         Ok(Self { fleet, running, at, load, _issuer: issuer, _folder: folder })
     }
 
-    async fn is_well(&self) {
+    async fn wait_until_healthy(&self) {
         let url = format!("http://{}/readyz", self.at["admin"]);
         eventually("nothing is degraded", PATIENCE, async || {
             let (status, report) = get(url.clone()).await;
@@ -121,26 +124,26 @@ impl Scene {
         self.load.wait_for("requests succeed", &self.load.done, ENOUGH).await;
     }
 
-    /// Checks that no place has written many warnings since this line. Returns how many each has.
-    fn few_warnings(&self, since: usize) -> BTreeMap<String, usize> {
-        let mut places: BTreeMap<String, usize> = BTreeMap::new();
-        let log = self.running.text(testkit::Stream::Stderr);
+    /// Asserts that no message was logged more than `MAX_LINES` times as a warning or error since this line. Returns the counts.
+    fn assert_few_warnings(&self, since: usize) -> BTreeMap<String, usize> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let log = self.running.text(testkit::OutputStream::Stderr);
         for line in log.lines().skip(since) {
             let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
             if line["level"] == "WARN" || line["level"] == "ERROR" {
                 let name = ["outage", "of", "part"].iter().find_map(|field| line[field].as_str());
                 let message = line["message"].as_str().unwrap_or_default();
-                *places.entry(format!("{message} ({})", name.unwrap_or_default())).or_default() += 1;
+                *counts.entry(format!("{message} ({})", name.unwrap_or_default())).or_default() += 1;
             }
         }
-        for (place, lines) in &places {
-            assert!(*lines <= MOST, "{lines} lines: {place}\n{places:#?}");
+        for (message, lines) in &counts {
+            assert!(*lines <= MAX_LINES, "{lines} lines: {message}\n{counts:#?}");
         }
-        places
+        counts
     }
 
     fn lines(&self) -> usize {
-        self.running.text(testkit::Stream::Stderr).lines().count()
+        self.running.text(testkit::OutputStream::Stderr).lines().count()
     }
 }
 
@@ -149,41 +152,41 @@ fn tickets(at: &HashMap<String, String>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outage_under_load_is_a_few_lines_with_counts() {
-    let mut scene = need!(Scene::start().await);
-    scene.is_well().await;
+async fn outage_under_load_logs_few_lines_with_counts() {
+    let mut setup = need!(Setup::start().await);
+    setup.wait_until_healthy().await;
 
-    let since = scene.lines();
-    scene.fleet.redis.kill().await.unwrap();
-    scene.load.wait_for("requests fail without Redis", &scene.load.failed, ENOUGH).await;
-    scene.fleet.redis.start_again().await.unwrap();
-    scene.is_well().await;
-    let places = scene.few_warnings(since);
-    for place in ["the tickets cannot be reached (tickets)", "sessions cannot be read (sessions)"] {
-        assert!(places.contains_key(place), "{place}: {places:#?}");
+    let since = setup.lines();
+    setup.fleet.redis.kill().await.unwrap();
+    setup.load.wait_for("requests fail without Redis", &setup.load.failed, ENOUGH).await;
+    setup.fleet.redis.start_again().await.unwrap();
+    setup.wait_until_healthy().await;
+    let counts = setup.assert_few_warnings(since);
+    for message in ["The store of tickets does not answer (tickets)", "cannot read sessions (sessions)"] {
+        assert!(counts.contains_key(message), "{message}: {counts:#?}");
     }
-    // It says when it is over, and what the first line stood for.
-    let over = scene.running.wait_for_line("over: the tickets cannot be reached", PATIENCE * 2).await;
+    // The last line reports the end of the outage and how many lines the first one stood for.
+    let over = setup.running.wait_for_line("over: The store of tickets does not answer", PATIENCE * 2).await;
     let over: Value = serde_json::from_str(&over).unwrap();
     assert!(over["lines"].as_u64().unwrap() > ENOUGH / 20 && over["level"] == "INFO", "{over}");
 
-    let since = scene.lines();
-    scene.fleet.sql.kill().await.unwrap();
-    scene.load.wait_for("requests fail without SQL", &scene.load.failed, ENOUGH_WITHOUT_SQL).await;
-    scene.fleet.sql.start_again().await.unwrap();
-    scene.is_well().await;
-    scene.few_warnings(since);
+    let since = setup.lines();
+    setup.fleet.sql.kill().await.unwrap();
+    setup.load.wait_for("requests fail without SQL", &setup.load.failed, ENOUGH_WITHOUT_SQL).await;
+    setup.fleet.sql.start_again().await.unwrap();
+    setup.wait_until_healthy().await;
+    setup.assert_few_warnings(since);
 
-    let since = scene.lines();
-    scene.fleet.nats.kill().await.unwrap();
-    scene.load.wait_for("requests go on without NATS", &scene.load.done, ENOUGH).await;
-    scene.running.wait_for_line("\"not ready any more\",\"part\":\"bus\"", PATIENCE).await;
-    scene.fleet.nats.start_again().await.unwrap();
-    scene.is_well().await;
-    scene.few_warnings(since);
+    let since = setup.lines();
+    setup.fleet.nats.kill().await.unwrap();
+    setup.load.wait_for("requests go on without NATS", &setup.load.done, ENOUGH).await;
+    setup.running.wait_for_line("\"no longer ready\",\"part\":\"bus\"", PATIENCE).await;
+    setup.fleet.nats.start_again().await.unwrap();
+    setup.wait_until_healthy().await;
+    setup.assert_few_warnings(since);
 
-    let Scene { running, load, .. } = scene;
-    load.end().await;
+    let Setup { running, load, .. } = setup;
+    load.stop().await;
     running.sigterm();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! The program as its users meet it: real processes, real signals, real servers.
+//! Tests of the shipped program: real processes, real signals, real servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
@@ -6,11 +6,11 @@ mod allocation;
 mod command_line;
 mod configuration;
 mod crashes;
+mod dead_letters;
 mod dev;
 mod drops;
 mod fleet;
 mod gateway;
-mod letters;
 mod locks;
 mod logs;
 mod matchmaking;
@@ -25,37 +25,48 @@ mod services;
 mod shop;
 mod status;
 mod tickets;
-mod unfit_servers;
+mod try_it;
+mod unsupported_servers;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use reqwest::RequestBuilder;
+use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
-use testkit::{Program, Running};
+use testkit::{Program, RunningProgram};
+use url::Url;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const ANY_PORT: [&str; 8] =
-    ["--gateway-port", "0", "--internal-port", "0", "--admin-port", "0", "--open-match-port", "0"];
+    ["--gateway-port", "0", "--service-api-port", "0", "--admin-port", "0", "--open-match-port", "0"];
 
-/// Knows the operator of these tests. `playhouse dev` takes their token from the environment, and `playhouse serve` has its hash.
+/// Runs `playhouse` with the operator of these tests: `dev` takes the token from the environment, `serve` has its hash.
 fn playhouse(args: &[&str]) -> Program {
-    let program = stranger(args).env("PLAYHOUSE_OPERATOR_TOKEN", shop::OPERATOR_TOKEN);
-    if args.first() == Some(&"serve") { shop::let_in(program) } else { program }
+    let program = playhouse_without_token(args).env("PLAYHOUSE_OPERATOR_TOKEN", shop::OPERATOR_TOKEN);
+    if args.first() == Some(&"serve") { shop::with_credentials(program) } else { program }
 }
 
-/// Knows no operator.
-fn stranger(args: &[&str]) -> Program {
+/// Runs `playhouse` without an operator token.
+fn playhouse_without_token(args: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_playhouse")).args(args.iter().copied())
 }
 
-/// `playhouse dev` on free ports.
+/// Runs `playhouse dev` on free ports.
 fn dev(args: &[&str]) -> Program {
     playhouse(&["dev", "--print-addresses"]).args(ANY_PORT).args(args.iter().copied())
 }
 
-/// Waits until the process says where it listens.
-async fn addresses(running: &Running) -> HashMap<String, String> {
+/// Adds the fields of a form to a request.
+fn form(request: RequestBuilder, fields: &[(&str, impl AsRef<str>)]) -> RequestBuilder {
+    let fields = fields.iter().map(|(name, value)| (*name, value.as_ref()));
+    let body = Url::parse_with_params("http://form", fields).unwrap().query().unwrap_or_default().to_owned();
+    request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)
+}
+
+/// Waits until the process prints its addresses. Returns them by listener.
+async fn addresses(running: &RunningProgram) -> HashMap<String, String> {
     let line = running.wait_for_line("\"admin\":", PATIENCE).await;
     serde_json::from_str(&line).unwrap()
 }
@@ -67,9 +78,13 @@ async fn get(url: String) -> (u16, Value) {
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
-/// Runs to the end and returns the exit code and what was written to stdout and stderr.
+/// Runs a program to its end. Returns the exit code, stdout and stderr.
 async fn run(program: Program) -> (i32, String, String) {
     let running = program.start().unwrap();
     let status = running.wait(PATIENCE).await;
-    (status.code().unwrap(), running.text(testkit::Stream::Stdout), running.text(testkit::Stream::Stderr))
+    (
+        status.code().unwrap(),
+        running.text(testkit::OutputStream::Stdout),
+        running.text(testkit::OutputStream::Stderr),
+    )
 }

@@ -1,4 +1,4 @@
-//! Matchmaking by real processes on real servers, which are killed, emptied and stopped.
+//! Matchmaking of real processes on real servers that are killed, emptied and stopped.
 
 mod recording;
 
@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use ::matchmaking::model::{Moment, TicketId};
 use ::matchmaking::store::{
-    Assignments, Coordination, Group, NewTicket, Outcome, Push, Redises, Rules, Seen,
+    AssignOutcome, AssignmentGroup, Assignments, Coordination, NewTicket, RedisServers, Rules, TicketEvent,
+    WatchState,
 };
 use ::matchmaking::{Metrics, Store};
 use async_nats::jetstream;
@@ -25,7 +26,7 @@ use testkit::{Folder, eventually, need};
 use super::fleet::Fleet;
 use super::*;
 
-/// Ticks that fail fast, so that what a killed engine held comes back soon.
+/// Short timeouts, so that tickets held by a killed engine return soon.
 const CONFIG: &str = r#"
 [db]
 migrate = true
@@ -57,7 +58,7 @@ impl Matchmaking {
         Ok(Self { fleet, folder })
     }
 
-    fn serve(&self, roles: &str) -> Running {
+    fn serve(&self, roles: &str) -> RunningProgram {
         self.program(roles).start().unwrap()
     }
 
@@ -66,7 +67,7 @@ impl Matchmaking {
         self.fleet.serve(&["--config", config.to_str().unwrap(), "--roles", roles])
     }
 
-    /// The tickets, as the processes see them.
+    /// Opens the ticket store of the processes.
     async fn store(&self) -> Store {
         let url = config::Setting::parse(&config::Value::Text(self.fleet.redis.url())).unwrap();
         let redis_store = RedisStore::open(&redis_store::Config { url, timeout: PATIENCE }).await.unwrap();
@@ -79,11 +80,11 @@ impl Matchmaking {
             max_unrecorded: 64 << 20,
         };
         let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
-        Store::new(&redis_store, Redises::default(), rules, Clock::system(), metrics)
+        Store::new(&redis_store, RedisServers::default(), rules, Clock::system(), metrics)
     }
 }
 
-/// Makes waiting tickets, past the frontend.
+/// Creates waiting tickets without a frontend.
 async fn make_tickets(store: &Store, count: i64) -> Vec<TicketId> {
     let now = Moment::from(Clock::system().now()).micros();
     let made = (0..count).map(async |number| {
@@ -97,7 +98,7 @@ async fn make_tickets(store: &Store, count: i64) -> Vec<TicketId> {
     join_all(made).await
 }
 
-/// The matches that the stream tells of: their tickets, by the id of the event.
+/// Reads matches from the event stream: their tickets by event id.
 async fn matches_on_the_bus(url: &str, count: usize) -> HashMap<String, Vec<String>> {
     let stream =
         jetstream::new(async_nats::connect(url).await.unwrap()).get_stream("PLAYHOUSE").await.unwrap();
@@ -117,15 +118,15 @@ async fn matches_on_the_bus(url: &str, count: usize) -> HashMap<String, Vec<Stri
     matches
 }
 
-/// How often, and with how many tickets: `PLAYHOUSE_TEST_KILLS=20x50000` for a long run.
+/// Returns the number of rounds and of tickets per round. `PLAYHOUSE_TEST_KILLS=20x50000` makes a long run.
 fn rounds() -> (u32, i64) {
-    let asked = std::env::var("PLAYHOUSE_TEST_KILLS").unwrap_or_else(|_| "3x4000".to_owned());
-    let (rounds, tickets) = asked.split_once('x').unwrap();
+    let size = std::env::var("PLAYHOUSE_TEST_KILLS").unwrap_or_else(|_| "3x4000".to_owned());
+    let (rounds, tickets) = size.split_once('x').unwrap();
     (rounds.parse().unwrap(), tickets.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn engines_killed_in_the_middle_lose_and_double_nothing() {
+async fn engine_killed_under_load_loses_and_duplicates_nothing() {
     let matchmaking = need!(Matchmaking::start().await);
     let store = matchmaking.store().await;
     let (rounds, count) = rounds();
@@ -137,16 +138,16 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
         let roles = "matchmaking-engine,outbox-relay";
         let engines = [matchmaking.serve(roles), matchmaking.serve(roles)];
         let waiting = async || store.list(0).await.unwrap().1;
-        // Somewhere between the first and the last ticket, elsewhere each time.
-        let half_way = u64::try_from(count).unwrap() * u64::from(9 - round % 9) / 10;
-        eventually("some are drained", PATIENCE * 3, async || waiting().await <= half_way).await;
+        // Kills at another point between the first and the last ticket in each round.
+        let kill_at = u64::try_from(count).unwrap() * u64::from(9 - round % 9) / 10;
+        eventually("some tickets are matched", PATIENCE * 3, async || waiting().await <= kill_at).await;
         engines[0].kill();
-        eventually("all are drained", PATIENCE * 3, async || {
+        eventually("all tickets are matched", PATIENCE * 3, async || {
             let waiting = waiting().await;
             if waiting == 0 { Ok(()) } else { Err(format!("{waiting} left")) }
         })
         .await;
-        // Also tells that nothing is pending or owed at the end.
+        // A clean stop means that nothing is pending or unrecorded.
         engines[1].sigterm();
         assert_eq!(engines[1].wait(PATIENCE).await.code(), Some(0));
         eprintln!(
@@ -154,10 +155,10 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
             started.elapsed().as_millis()
         );
 
-        // What the engine that was killed has not recorded is recorded by another one.
+        // The other engine has recorded the matches that the killed one had not.
         let mut players: HashMap<String, usize> = HashMap::new();
-        for (id, seen) in tickets.iter().zip(store.look(&tickets).await.unwrap()) {
-            let Seen::Assigned(assignment) = seen else { panic!("{id} was lost") };
+        for (id, seen) in tickets.iter().zip(store.watch_states(&tickets).await.unwrap()) {
+            let WatchState::Assigned(assignment) = seen else { panic!("{id} was lost") };
             let assignment = proto::openmatch::Assignment::decode_from_slice(&assignment).unwrap();
             *players.entry(assignment.connection).or_default() += 1;
         }
@@ -172,8 +173,10 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
         assert!(seen.insert(id.clone()), "{id} is in two matches");
     }
     assert_eq!(seen.len(), expected * 2);
-    eventually("nothing is left to tell", PATIENCE * 3, async || store.unrecorded().await.unwrap().0 == 0)
-        .await;
+    eventually("every match is recorded", PATIENCE * 3, async || {
+        store.unrecorded_size().await.unwrap().0 == 0
+    })
+    .await;
     relay.sigterm();
     assert_eq!(relay.wait(PATIENCE).await.code(), Some(0));
 }
@@ -185,22 +188,22 @@ async fn create(address: &str) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_comes_back_empty_is_got_over_in_two_seconds() {
+async fn matchmaking_recovers_from_an_emptied_redis_within_two_seconds() {
     let mut matchmaking = need!(Matchmaking::start().await);
     let running = matchmaking.serve("matchmaking-frontend,matchmaking-engine");
     let addresses = addresses(&running).await;
     let (address, admin) = (addresses["open_match"].clone(), addresses["admin"].clone());
-    let (_, lonely) = create(&address).await;
+    let (_, unmatched) = create(&address).await;
     let tickets = format!("http://{address}/v1/frontendservice/tickets");
-    let watch = format!("{tickets}/{}/assignments", lonely["id"].as_str().unwrap());
+    let watch = format!("{tickets}/{}/assignments", unmatched["id"].as_str().unwrap());
     let mut watching = Client::new().get(watch).send().await.unwrap();
 
     matchmaking.fleet.redis.kill().await.unwrap();
     let (status, problem) = create(&address).await;
-    assert_eq!((status, problem["title"].as_str()), (503, Some("Not available at the moment")), "{problem}");
+    assert_eq!((status, problem["title"].as_str()), (503, Some("Temporarily unavailable")), "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("try again"), "{problem}");
-    // Long enough for everybody to have tried in vain many times.
-    eventually("the loss has been felt", PATIENCE, async || {
+    // Long enough for backoffs to grow.
+    eventually("the push loop was restarted 7 times", PATIENCE, async || {
         let (_, metrics) = get(format!("http://{admin}/metrics")).await;
         let restarts = "playhouse_loop_restarts_total{loop=\"matchmaking-pushes\"} ";
         let count =
@@ -211,7 +214,7 @@ async fn a_redis_that_comes_back_empty_is_got_over_in_two_seconds() {
     matchmaking.fleet.redis.start_again().await.unwrap();
 
     let back = Instant::now();
-    let ids = eventually("two tickets are made", PATIENCE, async || {
+    let ids = eventually("two tickets are created", PATIENCE, async || {
         let pair = [create(&address).await, create(&address).await];
         pair.iter().all(|(status, _)| *status == 200).then(|| pair.map(|(_, ticket)| ticket["id"].clone()))
     })
@@ -224,24 +227,24 @@ async fn a_redis_that_comes_back_empty_is_got_over_in_two_seconds() {
         })
         .await;
     }
-    // The one who was forgotten is told so.
-    let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    assert_eq!(told["error"]["code"], 5, "{told}");
+    // The watcher of the lost ticket gets NOT_FOUND.
+    let update = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
+    let update: Value = serde_json::from_slice(&update).unwrap();
+    assert_eq!(update["error"]["code"], 5, "{update}");
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_but_a_ticket_can_be_read_or_deleted_as_one() {
+async fn only_tickets_can_be_read_or_deleted_as_tickets() {
     let matchmaking = need!(Matchmaking::start().await);
     let running = matchmaking.serve("matchmaking-frontend");
     let address = addresses(&running).await["open_match"].clone();
-    let keyspace = matchmaking.fleet.redis.keyspace();
+    let keyspace = matchmaking.fleet.redis.namespace();
     let mut redis = keyspace.connect().await;
     let (_, ticket) = create(&address).await;
     let store = matchmaking.store().await;
     make_tickets(&store, 2).await;
-    // As another service on the same Redis might have it.
+    // Keys of another service on the same Redis.
     for (key, value) in [("session-7", "secret"), ("assign:somebody", "somewhere")] {
         redis::cmd("SET").arg(key).arg(value).exec_async(&mut redis).await.unwrap();
     }
@@ -273,38 +276,38 @@ async fn nothing_but_a_ticket_can_be_read_or_deleted_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_assignment_whose_push_was_lost_is_told_all_the_same() {
+async fn watcher_gets_an_assignment_whose_push_was_lost() {
     let matchmaking = need!(Matchmaking::start().await);
     let running = matchmaking.serve("matchmaking-frontend");
     let address = addresses(&running).await["open_match"].clone();
-    let (store, keyspace) = (matchmaking.store().await, matchmaking.fleet.redis.keyspace());
+    let (store, keyspace) = (matchmaking.store().await, matchmaking.fleet.redis.namespace());
     let mut redis = keyspace.connect().await;
     for round in 0..5 {
         let (_, ticket) = create(&address).await;
         let id = ticket["id"].as_str().unwrap();
         let watch = format!("http://{address}/v1/frontendservice/tickets/{id}/assignments");
         let mut watching = Client::new().get(watch).send().await.unwrap();
-        // Nobody listens when the assignment is written.
+        // No frontend is subscribed when the assignment is written.
         let cut: u64 =
             redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut redis).await.unwrap();
         let assignment =
             proto::openmatch::Assignment { connection: format!("round-{round}"), ..Default::default() };
         let tickets = vec![TicketId::parse(id).unwrap()];
-        let group = Group {
+        let group = AssignmentGroup {
             fence: None,
             tickets,
             assignments: Assignments::Shared(assignment.encode_to_bytes()),
-            made: Bytes::new(),
+            encoded_match: Bytes::new(),
         };
-        assert_eq!(store.assign(&[group]).await.unwrap().outcomes, [Outcome::Assigned]);
-        let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
-        let told: Value = serde_json::from_slice(&told).unwrap();
-        assert_eq!(told["result"]["assignment"]["connection"], format!("round-{round}"), "{cut} cut");
+        assert_eq!(store.assign(&[group]).await.unwrap().outcomes, [AssignOutcome::Assigned]);
+        let update = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
+        let update: Value = serde_json::from_slice(&update).unwrap();
+        assert_eq!(update["result"]["assignment"]["connection"], format!("round-{round}"), "{cut} cut");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_assignment_is_told_once_though_its_extensions_have_no_order() {
+async fn assignment_with_unordered_extensions_is_sent_once() {
     let matchmaking = need!(Matchmaking::start().await);
     let running = matchmaking.serve("matchmaking-frontend");
     let address = addresses(&running).await["open_match"].clone();
@@ -314,24 +317,24 @@ async fn an_assignment_is_told_once_though_its_extensions_have_no_order() {
     assignment.extensions =
         (0..12).map(|number| (format!("extension-{number}"), Default::default())).collect();
     let tickets = vec![TicketId::parse(id).unwrap()];
-    let group = Group {
+    let group = AssignmentGroup {
         fence: None,
         tickets,
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
-        made: Bytes::new(),
+        encoded_match: Bytes::new(),
     };
     matchmaking.store().await.assign(&[group]).await.unwrap();
     let watch = format!("http://{address}/v1/frontendservice/tickets/{id}/assignments");
     let mut watching = Client::new().get(watch).send().await.unwrap();
-    let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap();
-    assert!(told.is_some());
-    // Several slow checks long.
+    let update = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap();
+    assert!(update.is_some());
+    // Longer than several watch checks.
     let again = tokio::time::timeout(Duration::from_millis(1200), watching.chunk()).await;
-    assert!(again.is_err(), "told again: {again:?}");
+    assert!(again.is_err(), "sent again: {again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_are_sent_elsewhere_when_a_process_stops() {
+async fn stopping_process_ends_watches_with_unavailable() {
     let running = dev(&["--ephemeral"]).start().unwrap();
     let address = addresses(&running).await["open_match"].clone();
     let (_, ticket) = create(&address).await;
@@ -339,16 +342,16 @@ async fn watchers_are_sent_elsewhere_when_a_process_stops() {
         format!("http://{address}/v1/frontendservice/tickets/{}/assignments", ticket["id"].as_str().unwrap());
     let mut watching = Client::new().get(watch).send().await.unwrap();
     running.sigterm();
-    let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    assert_eq!(told["error"]["code"], 14, "{told}");
+    let update = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
+    let update: Value = serde_json::from_slice(&update).unwrap();
+    assert_eq!(update["error"]["code"], 14, "{update}");
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }
 
-/// The number is that of the promise (ten thousand watchers, fewer than 50 commands per second), scaled down to what a test can
-/// open: `cargo xtask bench matchmaking` has the full one.
+/// The promise is fewer than 50 commands per second for ten thousand watchers. A test opens fewer; `cargo xtask bench matchmaking`
+/// checks the full number.
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_watchers_cost_redis_next_to_nothing() {
+async fn idle_watchers_cost_redis_almost_nothing() {
     const WATCHERS: usize = 300;
     let matchmaking = need!(Matchmaking::start().await);
     let running = matchmaking.serve("matchmaking-frontend");
@@ -361,8 +364,8 @@ async fn idle_watchers_cost_redis_next_to_nothing() {
         client.get(format!("{tickets}/{}/assignments", ticket["id"].as_str().unwrap())).send().await.unwrap()
     });
     let watching = join_all(watching).await;
-    assert!(watching.iter().all(|answer| answer.status() == 200));
-    let keyspace = matchmaking.fleet.redis.keyspace();
+    assert!(watching.iter().all(|response| response.status() == 200));
+    let keyspace = matchmaking.fleet.redis.namespace();
     let mut redis = keyspace.connect().await;
     let mut commands = async || -> u64 {
         let info: String = redis::cmd("INFO").arg("stats").query_async(&mut redis).await.unwrap();
@@ -370,7 +373,7 @@ async fn idle_watchers_cost_redis_next_to_nothing() {
         line.parse().unwrap()
     };
     let (before, started) = (commands().await, Instant::now());
-    // As long as it takes for the slow check to come round several times.
+    // Long enough for several watch checks.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let rate = (commands().await - before) as f64 / started.elapsed().as_secs_f64();
     assert!(rate < 50.0, "{rate:.1} commands per second");

@@ -1,4 +1,4 @@
-//! Notifications as players, services and operators meet them: several processes, real servers, and all that goes wrong between them.
+//! Notifications across several processes and real servers, including the failures between them.
 
 mod crashes;
 mod duplicates;
@@ -7,8 +7,8 @@ mod matches;
 mod outages;
 mod receiver;
 mod resume;
+mod setup;
 mod slow;
-mod stage;
+mod stream_client;
 mod streams;
-mod tape;
 mod webhooks;

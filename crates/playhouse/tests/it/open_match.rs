@@ -1,16 +1,16 @@
-//! The Open Match port as clients of all kinds meet it.
+//! The Open Match listener with clients of all protocols.
 
 use std::path::Path;
 use std::process::Command;
 
 use reqwest::Client;
 use serde_json::{Value, json};
-use testkit::{Folder, Running, eventually, need};
+use testkit::{Folder, RunningProgram, eventually, need};
 
 use super::{PATIENCE, addresses, dev};
 
-/// A running `playhouse dev` and where its Open Match port is.
-async fn open_match() -> (Running, String) {
+/// Starts `playhouse dev`. Returns it with the address of its Open Match listener.
+async fn open_match() -> (RunningProgram, String) {
     let running = dev(&["--ephemeral"]).start().unwrap();
     let address = addresses(&running).await["open_match"].clone();
     (running, address)
@@ -23,21 +23,21 @@ async fn post(url: String, body: Value) -> (u16, Value) {
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
-/// Fails where the tools of another language are missing, or skips.
+/// Fails if the tools that generate a Python client are missing.
 fn tools() -> Result<(), testkit::Error> {
-    let there = |path: &str| Path::new(path).exists();
+    let exists = |path: &str| Path::new(path).exists();
     let missing = |program| testkit::Error::Missing { program, remedy: "`cargo xtask test` installs it" };
-    if !there("/usr/bin/protoc") || !there("/usr/include/google/protobuf") {
+    if !exists("/usr/bin/protoc") || !exists("/usr/include/google/protobuf") {
         return Err(missing("protoc"));
     }
-    if !there("/usr/bin/grpc_python_plugin") || !there("/usr/lib/python3/dist-packages/grpc") {
+    if !exists("/usr/bin/grpc_python_plugin") || !exists("/usr/lib/python3/dist-packages/grpc") {
         return Err(missing("Python's gRPC"));
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_generated_in_another_language_works() {
+async fn generated_python_client_works() {
     need!(tools());
     let (_running, address) = open_match().await;
     let generated = Folder::fresh().unwrap();
@@ -57,11 +57,11 @@ async fn a_client_generated_in_another_language_works() {
     let client = tokio::task::spawn_blocking(move || {
         run(Command::new("/usr/bin/python3").arg(client).arg(address).arg(generated.path()))
     });
-    assert_eq!(client.await.unwrap().trim(), "all is well");
+    assert_eq!(client.await.unwrap().trim(), "passed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_can_use_connect_with_json() {
+async fn browser_can_use_connect_with_json() {
     let (_running, address) = open_match().await;
     let call = async |method: &str, body: Value| {
         post(format!("http://{address}/openmatch.FrontendService/{method}"), body).await
@@ -78,7 +78,7 @@ async fn a_browser_can_use_connect_with_json() {
     })
     .await;
 
-    // A stream: five bytes in front of each message, of which the last four are its length.
+    // In a stream each message has a prefix of five bytes: a flag and its length in four bytes.
     let message = json!({ "ticketId": id }).to_string();
     let mut body = vec![0];
     body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
@@ -87,10 +87,10 @@ async fn a_browser_can_use_connect_with_json() {
         .post(format!("http://{address}/openmatch.FrontendService/WatchAssignments"))
         .header("content-type", "application/connect+json")
         .body(body);
-    let mut answer = request.send().await.unwrap();
-    let chunk = answer.chunk().await.unwrap().unwrap();
-    let told: Value = serde_json::from_slice(&chunk[5..]).unwrap();
-    assert_eq!(told["assignment"]["connection"], connection.as_str());
+    let mut response = request.send().await.unwrap();
+    let chunk = response.chunk().await.unwrap().unwrap();
+    let update: Value = serde_json::from_slice(&chunk[5..]).unwrap();
+    assert_eq!(update["assignment"]["connection"], connection.as_str());
 
     let (status, refused) = call("DeleteTicket", json!({ "ticketId": id })).await;
     assert_eq!((status, &refused["code"]), (400, &json!("failed_precondition")));
@@ -99,7 +99,7 @@ async fn a_browser_can_use_connect_with_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_of_a_known_type_survives_json() {
+async fn extension_of_a_known_type_survives_json() {
     let (_running, address) = open_match().await;
     let text = json!({ "@type": "type.googleapis.com/google.protobuf.StringValue", "value": "hi" });
     let (status, ticket) = post(
@@ -111,7 +111,7 @@ async fn an_extension_of_a_known_type_survives_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_that_is_not_what_it_claims_to_be_is_an_error_and_no_more() {
+async fn extension_with_invalid_bytes_is_an_error() {
     let (_running, address) = open_match().await;
     let mut ticket = proto::openmatch::Ticket::default();
     let claim = buffa_types::google::protobuf::Any {
@@ -137,7 +137,7 @@ async fn an_extension_that_is_not_what_it_claims_to_be_is_an_error_and_no_more()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rest_is_mapped_as_open_match_maps_it() {
+async fn rest_follows_the_open_match_mapping() {
     let (_running, address) = open_match().await;
     let tickets = format!("http://{address}/v1/frontendservice/tickets");
     let (status, ticket) = post(tickets.clone(), json!({ "ticket": {} })).await;
@@ -156,7 +156,7 @@ async fn rest_is_mapped_as_open_match_maps_it() {
     let (status, problem) = post(format!("http://{address}/v1/frontendservice/backfills"), json!({})).await;
     assert_eq!((status, &problem["type"]), (501, &json!("urn:playhouse:problem:unimplemented")));
 
-    // Watching is a line per message.
+    // A watch is one line per message.
     let (_, first) = post(tickets.clone(), json!({ "ticket": {} })).await;
     let watch = format!("{tickets}/{}/assignments", first["id"].as_str().unwrap());
     let mut lines = client.get(watch).send().await.unwrap();
@@ -166,7 +166,7 @@ async fn rest_is_mapped_as_open_match_maps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_told_and_kept() {
+async fn ticket_limits_are_enforced_and_explained() {
     let (_running, address) = open_match().await;
     let tickets = format!("http://{address}/v1/frontendservice/tickets");
     let tags: Vec<String> = (0..101).map(|tag| tag.to_string()).collect();

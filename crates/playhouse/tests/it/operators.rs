@@ -1,7 +1,8 @@
-//! Operators with names, and the log of what they did.
+//! Named operators and the audit log.
 
 mod audit_log;
-mod everybody;
+mod callers;
+mod console;
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -12,20 +13,20 @@ use testkit::Folder;
 use super::shop::{self, OPERATOR_TOKEN, READER_TOKEN};
 use super::*;
 
-/// A process with embedded stores, an operator, and one who may only read.
-struct Place {
+/// A process with embedded stores, an operator and a read-only operator.
+struct TestProcess {
     folder: Folder,
-    _running: Running,
+    _running: RunningProgram,
     at: HashMap<String, String>,
     client: Client,
 }
 
-impl Place {
-    async fn open() -> Self {
-        Self::with(|program| program).await
+impl TestProcess {
+    async fn start() -> Self {
+        Self::start_with(|program| program).await
     }
 
-    async fn with(change: impl FnOnce(Program) -> Program) -> Self {
+    async fn start_with(change: impl FnOnce(Program) -> Program) -> Self {
         let folder = Folder::fresh().unwrap();
         let running = change(shop::embedded(&folder)).start().unwrap();
         let at = addresses(&running).await;
@@ -40,14 +41,14 @@ impl Place {
         self.client.request(method, self.url("admin", path)).bearer_auth(token)
     }
 
-    /// The entries of the audit log, the newest first.
+    /// Returns entries of the audit log, the newest first.
     async fn audit_log(&self, query: &str) -> Vec<Value> {
         let (status, found) = shop::admin_get(self.url("admin", &format!("/audit?{query}"))).await;
         assert_eq!(status, 200, "{found}");
         found["entries"].as_array().unwrap().clone()
     }
 
-    /// All entries of the audit log, the oldest first.
+    /// Returns all entries of the audit log, the oldest first.
     async fn all_entries(&self) -> Vec<Value> {
         let (mut entries, mut after) = (Vec::new(), 0);
         loop {
@@ -58,16 +59,24 @@ impl Place {
         }
     }
 
-    /// An access token of the builtin issuer.
-    async fn issued(&self, user: &str, role: &str) -> String {
+    /// Signs a player in by an access token, as a game client does. Returns the id of the user.
+    async fn signed_in_user(&self, name: &str) -> String {
+        let token = self.issued_token(name, "player").await;
+        let (status, me) = send(self.client.get(self.url("gateway", "/v1/me")).bearer_auth(token)).await;
+        assert_eq!(status, 200, "{me}");
+        me["user_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns an access token of the builtin issuer.
+    async fn issued_token(&self, user: &str, role: &str) -> String {
         let path = format!("/issuer/tokens?user={user}&role={role}");
-        let (status, made) = sent(self.admin(Method::POST, &path, OPERATOR_TOKEN)).await;
+        let (status, made) = send(self.admin(Method::POST, &path, OPERATOR_TOKEN)).await;
         assert_eq!(status, 200, "{made}");
         made["token"].as_str().unwrap().to_owned()
     }
 }
 
-async fn sent(request: RequestBuilder) -> (u16, Value) {
+async fn send(request: RequestBuilder) -> (u16, Value) {
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
     let text = response.text().await.unwrap();
@@ -75,33 +84,37 @@ async fn sent(request: RequestBuilder) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_page_cannot_use_the_admin_api() {
-    let place = Place::open().await;
-    let mint = |token: &str| place.admin(Method::POST, "/issuer/tokens?user=eve&role=operator", token);
+async fn foreign_page_cannot_use_the_admin_api() {
+    let process = TestProcess::start().await;
+    let mint = |token: &str| process.admin(Method::POST, "/issuer/tokens?user=eve&role=operator", token);
     let (status, _) =
-        sent(place.client.post(place.url("admin", "/issuer/tokens?user=eve&role=operator"))).await;
-    assert_eq!(status, 401, "nobody mints a token without being an operator");
+        send(process.client.post(process.url("admin", "/issuer/tokens?user=eve&role=operator"))).await;
+    assert_eq!(status, 401, "only an operator can mint a token");
 
-    // Also not with the token, which a page could have learnt.
-    let (status, problem) = sent(mint(OPERATOR_TOKEN).header("host", "evil.example")).await;
+    // A page that has learnt the token cannot either.
+    let (status, problem) = send(mint(OPERATOR_TOKEN).header("host", "evil.example")).await;
     assert_eq!((status, &problem["type"]), (403, &json!("urn:playhouse:problem:unknown-host")), "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("listen.allowed_hosts"), "{problem}");
-    let (status, problem) = sent(mint(OPERATOR_TOKEN).header("origin", "https://evil.example")).await;
+    let (status, problem) = send(mint(OPERATOR_TOKEN).header("origin", "https://evil.example")).await;
     assert_eq!(
         (status, &problem["type"]),
         (403, &json!("urn:playhouse:problem:foreign-origin")),
         "{problem}"
     );
-    let (status, problem) = sent(mint(OPERATOR_TOKEN).header("origin", "null")).await;
+    let (status, problem) = send(mint(OPERATOR_TOKEN).header("origin", "null")).await;
     assert_eq!(status, 403, "{problem}");
-    let own = place.url("admin", "");
-    assert_eq!(sent(mint(OPERATOR_TOKEN).header("origin", own)).await.0, 200, "its own pages may");
-    assert_eq!(sent(mint(OPERATOR_TOKEN).header("host", "localhost:8082")).await.0, 200);
+    let own = process.url("admin", "");
+    assert_eq!(
+        send(mint(OPERATOR_TOKEN).header("origin", own)).await.0,
+        200,
+        "the admin API's own pages may call it"
+    );
+    assert_eq!(send(mint(OPERATOR_TOKEN).header("host", "localhost:8082")).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_listener_refuses_names_that_are_not_its_own() {
-    let place = Place::with(|program| {
+async fn every_listener_refuses_foreign_host_names() {
+    let process = TestProcess::start_with(|program| {
         program
             .env("PLAYHOUSE_GATEWAY_PUBLIC_URL", "http://localhost:1")
             .env("PLAYHOUSE_LISTEN_ALLOWED_HOSTS", "*.games.example, api.example.com")
@@ -110,7 +123,7 @@ async fn every_listener_refuses_names_that_are_not_its_own() {
     let tickets = "/v1/frontendservice/tickets";
     for (listener, path) in [
         ("gateway", "/v1/client-config"),
-        ("internal", "/internal/v1/openapi.json"),
+        ("service_api", "/internal/v1/openapi.json"),
         ("admin", "/"),
         ("open_match", "/"),
     ] {
@@ -122,73 +135,73 @@ async fn every_listener_refuses_names_that_are_not_its_own() {
             ("playhouse", 200),
             ("127.0.0.1", 200),
         ] {
-            let (status, answer) =
-                sent(place.client.get(place.url(listener, path)).header("host", host)).await;
-            assert_eq!(status, expected, "{listener} as {host}: {answer}");
+            let (status, response) =
+                send(process.client.get(process.url(listener, path)).header("host", host)).await;
+            assert_eq!(status, expected, "{listener} as {host}: {response}");
         }
-        let probe = place.client.get(place.url(listener, "/healthz")).header("host", "lb.example.net");
-        assert_eq!(sent(probe).await.0, 200, "{listener}: balancers call by any name");
+        let probe = process.client.get(process.url(listener, "/healthz")).header("host", "lb.example.net");
+        assert_eq!(send(probe).await.0, 200, "{listener}: load balancers use any host name");
     }
-    // Calls past the router are checked too.
+    // Calls that bypass the router are checked too.
     let create = |host: &str, origin: Option<&str>| {
-        let request = place.client.post(place.url("open_match", tickets)).json(&json!({ "ticket": {} }));
+        let request = process.client.post(process.url("open_match", tickets)).json(&json!({ "ticket": {} }));
         let request = request.header("host", host);
         match origin {
             Some(origin) => request.header("origin", origin),
             None => request,
         }
     };
-    assert_eq!(sent(create("127.0.0.1", None)).await.0, 200);
-    assert_eq!(sent(create("evil.example", None)).await.0, 403);
-    assert_eq!(sent(create("127.0.0.1", Some("https://evil.example"))).await.0, 403);
-    // A browser that follows a name which was pointed at us, over HTTP/2 as well.
+    assert_eq!(send(create("127.0.0.1", None)).await.0, 200);
+    assert_eq!(send(create("evil.example", None)).await.0, 403);
+    assert_eq!(send(create("127.0.0.1", Some("https://evil.example"))).await.0, 403);
+    // DNS rebinding over HTTP/2 as well.
     let http2 = Client::builder()
         .http2_prior_knowledge()
-        .resolve("evil.example", place.at["internal"].parse().unwrap());
-    let port = place.at["internal"].rsplit(':').next().unwrap();
+        .resolve("evil.example", process.at["service_api"].parse().unwrap());
+    let port = process.at["service_api"].rsplit(':').next().unwrap();
     let url = format!("http://evil.example:{port}/internal/v1/openapi.json");
-    assert_eq!(sent(http2.build().unwrap().get(url)).await.0, 403);
+    assert_eq!(send(http2.build().unwrap().get(url)).await.0, 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_of_the_issuer_are_let_in_by_their_role() {
-    let place = Place::open().await;
+async fn issuer_role_decides_what_an_operator_may_do() {
+    let process = TestProcess::start().await;
     for (role, read, change) in
         [("operator", 200, 200), ("operator-readonly", 200, 403), ("player", 403, 403)]
     {
-        let token = place.issued("olga", role).await;
-        let (status, answer) = sent(place.admin(Method::GET, "/outbox", &token)).await;
-        assert_eq!(status, read, "{role}: {answer}");
-        let (status, answer) = sent(place.admin(Method::POST, "/outbox/skip?cause=none", &token)).await;
-        assert_eq!(status, change, "{role}: {answer}");
+        let token = process.issued_token("olga", role).await;
+        let (status, response) = send(process.admin(Method::GET, "/outbox", &token)).await;
+        assert_eq!(status, read, "{role}: {response}");
+        let (status, response) = send(process.admin(Method::POST, "/outbox/skip?cause=none", &token)).await;
+        assert_eq!(status, change, "{role}: {response}");
     }
     let (status, who) =
-        sent(place.admin(Method::GET, "/operator", &place.issued("olga", "operator").await)).await;
+        send(process.admin(Method::GET, "/operator", &process.issued_token("olga", "operator").await)).await;
     assert_eq!((status, &who["name"], &who["read_only"]), (200, &json!("olga"), &json!(false)), "{who}");
-    let (status, who) = sent(place.admin(Method::GET, "/operator", READER_TOKEN)).await;
+    let (status, who) = send(process.admin(Method::GET, "/operator", READER_TOKEN)).await;
     assert_eq!((status, &who["name"], &who["read_only"]), (200, &json!("reader"), &json!(true)), "{who}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_are_for_anyone_unless_the_configuration_says_otherwise() {
-    let open = Place::open().await;
-    let closed = Place::with(|program| {
+async fn probes_are_public_unless_configured_otherwise() {
+    let open = TestProcess::start().await;
+    let closed = TestProcess::start_with(|program| {
         program.env("PLAYHOUSE_ADMIN_HEALTH", "operators").env("PLAYHOUSE_ADMIN_METRICS", "operators")
     })
     .await;
     for path in ["/", "/healthz", "/readyz", "/metrics"] {
-        assert_eq!(sent(open.client.get(open.url("admin", path))).await.0, 200, "{path}");
-        assert_eq!(sent(closed.client.get(closed.url("admin", path))).await.0, 401, "{path}");
-        assert_eq!(sent(closed.admin(Method::GET, path, READER_TOKEN)).await.0, 200, "{path}");
+        assert_eq!(send(open.client.get(open.url("admin", path))).await.0, 200, "{path}");
+        assert_eq!(send(closed.client.get(closed.url("admin", path))).await.0, 401, "{path}");
+        assert_eq!(send(closed.admin(Method::GET, path, READER_TOKEN)).await.0, 200, "{path}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_laptop_commands_find_the_token_by_themselves() {
+async fn commands_find_the_operator_token_of_playhouse_dev() {
     let folder = Folder::fresh().unwrap();
     let data = folder.path().join("data");
     let start = || {
-        stranger(&["dev", "--print-addresses", "--data", data.to_str().unwrap()])
+        playhouse_without_token(&["dev", "--print-addresses", "--data", data.to_str().unwrap()])
             .args(ANY_PORT)
             .start()
             .unwrap()
@@ -198,18 +211,19 @@ async fn on_a_laptop_commands_find_the_token_by_themselves() {
     let file = data.join("operator-token");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), at["operator_token"]);
-    // From another folder, and nothing is typed.
-    let ask = async |args: &[&str]| run(stranger(args).args(["--admin", &at["admin"]])).await;
-    let (code, out, errors) = ask(&["outbox", "list"]).await;
+    // The commands run in another folder and get no token.
+    let execute =
+        async |args: &[&str]| run(playhouse_without_token(args).args(["--admin", &at["admin"]])).await;
+    let (code, out, errors) = execute(&["outbox", "list"]).await;
     assert_eq!(code, 0, "{out}{errors}");
-    let (code, token, errors) = ask(&["token", "--user", "ada"]).await;
+    let (code, token, errors) = execute(&["token", "--user", "ada"]).await;
     assert!(code == 0 && token.split('.').count() == 3, "{token}{errors}");
 
-    // A second process on the same folder does not start, and leaves the token alone.
+    // A second process on the same folder does not start and does not change the token.
     let second = start();
     assert_eq!(second.wait(PATIENCE).await.code(), Some(1));
     assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), at["operator_token"]);
-    // One that was readable for others is replaced.
+    // A token file that others could read is replaced.
     running.sigterm();
     running.wait(PATIENCE).await;
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -220,51 +234,64 @@ async fn on_a_laptop_commands_find_the_token_by_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_say_what_to_do_about_a_token() {
-    let place = Place::open().await;
-    let ask = async |program: Program| {
-        let (code, out, errors) = run(program.args(["--admin", &place.at["admin"]])).await;
+async fn commands_explain_token_errors() {
+    let process = TestProcess::start().await;
+    let execute = async |program: Program| {
+        let (code, out, errors) = run(program.args(["--admin", &process.at["admin"]])).await;
         (code, out + &errors)
     };
-    let (code, said) = ask(stranger(&["outbox", "list"])).await;
+    let (code, said) = execute(playhouse_without_token(&["outbox", "list"])).await;
     assert!(
         code == 1 && said.contains("PLAYHOUSE_OPERATOR_TOKEN") && said.contains("--operator-token-file"),
         "{said}"
     );
-    let (code, said) = ask(stranger(&["outbox", "list"]).env("PLAYHOUSE_OPERATOR_TOKEN", "wrong")).await;
-    assert!(code == 1 && said.contains("does not know this operator token"), "{said}");
-    let reader = stranger(&["outbox", "skip", "--all"]).env("PLAYHOUSE_OPERATOR_TOKEN", READER_TOKEN);
-    let (code, said) = ask(reader).await;
-    assert!(code == 1 && said.contains("\"reader\" may read, and change nothing"), "{said}");
-
-    let file = place.folder.path().join("token");
-    std::fs::write(&file, format!("{OPERATOR_TOKEN}\n")).unwrap();
     let (code, said) =
-        ask(stranger(&["outbox", "list", "--operator-token-file", file.to_str().unwrap()])).await;
+        execute(playhouse_without_token(&["outbox", "list"]).env("PLAYHOUSE_OPERATOR_TOKEN", "wrong")).await;
+    assert!(
+        code == 1 && said.contains("does not know the operator token of PLAYHOUSE_OPERATOR_TOKEN."),
+        "{said}"
+    );
+    let reader =
+        playhouse_without_token(&["outbox", "skip", "--all"]).env("PLAYHOUSE_OPERATOR_TOKEN", READER_TOKEN);
+    let (code, said) = execute(reader).await;
+    assert!(code == 1 && said.contains("\"reader\" is read-only"), "{said}");
+
+    let file = process.folder.path().join("token");
+    std::fs::write(&file, format!("{OPERATOR_TOKEN}\n")).unwrap();
+    let (code, said) = execute(playhouse_without_token(&[
+        "outbox",
+        "list",
+        "--operator-token-file",
+        file.to_str().unwrap(),
+    ]))
+    .await;
     assert_eq!(code, 0, "{said}");
-    let (code, said) = ask(stranger(&["outbox", "list"]).env("PLAYHOUSE_OPERATOR_TOKEN_FILE", &file)).await;
+    let (code, said) =
+        execute(playhouse_without_token(&["outbox", "list"]).env("PLAYHOUSE_OPERATOR_TOKEN_FILE", &file))
+            .await;
     assert_eq!(code, 0, "{said}");
-    let (code, said) = ask(stranger(&["outbox", "list", "--operator-token-file", "/nowhere"])).await;
+    let (code, said) =
+        execute(playhouse_without_token(&["outbox", "list", "--operator-token-file", "/nowhere"])).await;
     assert!(code == 2 && said.contains("cannot read the operator token in /nowhere"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_was_made_for_an_operator_lets_in() {
+async fn generated_operator_token_is_accepted() {
     for (args, status) in [
         (vec!["token", "--operator", "grace"], 200),
         (vec!["token", "--operator", "grace", "--read-only"], 403),
     ] {
-        let (code, made, errors) = run(stranger(&args)).await;
+        let (code, made, errors) = run(playhouse_without_token(&args)).await;
         assert_eq!(code, 0, "{errors}");
         let token = made.lines().find(|line| line.starts_with("ph_")).unwrap().to_owned();
         let folder = Folder::fresh().unwrap();
         let file = folder.path().join("play.toml");
         let section: Vec<&str> = made.lines().skip_while(|line| !line.starts_with("[operators.")).collect();
         std::fs::write(&file, section.join("\n")).unwrap();
-        let place = Place::with(|program| program.env("PLAYHOUSE_CONFIG", &file)).await;
-        assert_eq!(sent(place.admin(Method::POST, "/outbox/skip?all=true", &token)).await.0, status);
-        assert_eq!(sent(place.admin(Method::GET, "/outbox", &token)).await.0, 200);
+        let process = TestProcess::start_with(|program| program.env("PLAYHOUSE_CONFIG", &file)).await;
+        assert_eq!(send(process.admin(Method::POST, "/outbox/skip?all=true", &token)).await.0, status);
+        assert_eq!(send(process.admin(Method::GET, "/outbox", &token)).await.0, 200);
     }
-    let (code, _, errors) = run(stranger(&["token", "--operator", "Grace Hopper"])).await;
+    let (code, _, errors) = run(playhouse_without_token(&["token", "--operator", "Grace Hopper"])).await;
     assert!(code == 2 && errors.contains("cannot be the name of an operator"), "{errors}");
 }

@@ -14,7 +14,7 @@ use testkit::eventually;
 
 use super::*;
 
-/// A collector that keeps what it gets.
+/// A collector that stores everything it receives.
 #[derive(Clone, Default)]
 struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
@@ -31,25 +31,25 @@ impl Collector {
         let router = Router::new()
             .route(
                 "/v1/traces",
-                post(async move |headers: HeaderMap, body: Bytes| traces.take_traces(&headers, body)),
+                post(async move |headers: HeaderMap, body: Bytes| traces.receive_traces(&headers, body)),
             )
             .route(
                 "/v1/metrics",
-                post(async move |headers: HeaderMap, body: Bytes| metrics.take_metrics(&headers, body)),
+                post(async move |headers: HeaderMap, body: Bytes| metrics.receive_metrics(&headers, body)),
             );
         tokio::spawn(async move { axum::serve(listener, router).await });
         (collector, format!("http://{address}"))
     }
 
-    fn take_traces(&self, headers: &HeaderMap, body: Bytes) {
-        self.take_key(headers);
+    fn receive_traces(&self, headers: &HeaderMap, body: Bytes) {
+        self.record_key(headers);
         let request = ExportTraceServiceRequest::decode(body).unwrap();
         let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
         self.spans.lock().unwrap().extend(scopes.flat_map(|scope| scope.spans));
     }
 
-    fn take_metrics(&self, headers: &HeaderMap, body: Bytes) {
-        self.take_key(headers);
+    fn receive_metrics(&self, headers: &HeaderMap, body: Bytes) {
+        self.record_key(headers);
         let request = ExportMetricsServiceRequest::decode(body).unwrap();
         let resource = request.resource_metrics[0].resource.as_ref().unwrap();
         assert!(format!("{resource:?}").contains("game-backend"));
@@ -57,7 +57,7 @@ impl Collector {
         *self.metrics.lock().unwrap() = scopes.flat_map(|scope| scope.metrics).collect();
     }
 
-    fn take_key(&self, headers: &HeaderMap) {
+    fn record_key(&self, headers: &HeaderMap) {
         let key = headers.get("x-key").map(|value| value.to_str().unwrap().to_owned());
         self.keys.lock().unwrap().extend(key);
     }
@@ -80,11 +80,11 @@ async fn traces_and_metrics_reach_a_collector() {
     .unwrap();
     let at = addresses(&running).await;
     let request = reqwest::Client::new()
-        .get(format!("http://{}/healthz", at["internal"]))
+        .get(format!("http://{}/healthz", at["service_api"]))
         .header("traceparent", format!("00-{TRACE}-b7ad6b7169203331-01"));
     assert_eq!(request.send().await.unwrap().status(), 200);
 
-    eventually("the caller's trace goes on", PATIENCE, async || {
+    eventually("the caller's trace is continued", PATIENCE, async || {
         let spans = collector.spans.lock().unwrap();
         let ours = spans.iter().find(|span| hex(&span.trace_id) == TRACE)?;
         assert_eq!(hex(&ours.parent_span_id), "b7ad6b7169203331");
@@ -93,9 +93,9 @@ async fn traces_and_metrics_reach_a_collector() {
     })
     .await;
 
-    // What is pushed is what is scraped.
+    // The pushed metrics are the scraped ones.
     let (_, Value::String(text)) = get(format!("http://{}/metrics", at["admin"])).await else {
-        panic!("not a text")
+        panic!("metrics are not text")
     };
     let mut scraped: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
@@ -121,7 +121,7 @@ async fn traces_and_metrics_reach_a_collector() {
     assert!(!format!("{:?}", running.lines()).contains("s3cret"));
 }
 
-/// The value of an attribute of a span that is a text.
+/// Returns the value of a text attribute.
 fn attribute<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
     let value = span.attributes.iter().find(|attribute| attribute.key == name)?.value.as_ref()?;
     match &value.value {
@@ -131,10 +131,10 @@ fn attribute<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn players_do_not_decide_what_is_sampled_and_services_and_operators_do() {
+async fn only_services_and_operators_decide_what_is_sampled() {
     const PARENT: &str = "b7ad6b7169203331";
     let (collector, endpoint) = Collector::start().await;
-    // Nothing is sampled unless a caller whose traces are continued says so.
+    // With a sample rate of 0 only a trusted caller can have its request sampled.
     let running =
         dev(&["--ephemeral", "--set", "telemetry.otlp_interval=1s", "--set", "telemetry.trace_sample=0"])
             .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", &endpoint)
@@ -148,7 +148,7 @@ async fn players_do_not_decide_what_is_sampled_and_services_and_operators_do() {
         assert_eq!(request.send().await.unwrap().status(), 200);
     };
     let trace = |number: u8| format!("{number:032x}");
-    for (number, listener) in [(1, "gateway"), (2, "internal"), (3, "admin")] {
+    for (number, listener) in [(1, "gateway"), (2, "service_api"), (3, "admin")] {
         call(&at, &trace(number), listener, "01").await;
     }
     running.sigterm();
@@ -156,10 +156,10 @@ async fn players_do_not_decide_what_is_sampled_and_services_and_operators_do() {
     let spans = std::mem::take(&mut *collector.spans.lock().unwrap());
     let listeners: Vec<(&str, String)> =
         spans.iter().filter_map(|span| Some((attribute(span, "listener")?, hex(&span.trace_id)))).collect();
-    assert_eq!(listeners, [("internal", trace(2)), ("admin", trace(3))]);
+    assert_eq!(listeners, [("service_api", trace(2)), ("admin", trace(3))]);
 
-    // Where we sample everything, the player's request is a root of its own with a link to where it came from; also one that the
-    // player does not want to be sampled.
+    // With a sample rate of 1 a player's request is a new root span that links to the player's trace, even if the player does not
+    // want it to be sampled.
     let running = dev(&["--ephemeral", "--set", "telemetry.otlp_interval=1s"])
         .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", &endpoint)
         .start()
@@ -186,7 +186,7 @@ async fn players_do_not_decide_what_is_sampled_and_services_and_operators_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_away_disturbs_nothing() {
+async fn unreachable_collector_has_no_effect() {
     let running = dev(&["--ephemeral", "--set", "telemetry.otlp_interval=1s"])
         .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", "http://127.0.0.1:1")
         .start()
@@ -202,9 +202,9 @@ async fn a_collector_that_is_away_disturbs_nothing() {
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }
 
-/// It takes the connection and never answers.
+/// The collector accepts connections and never responds.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_silent_does_not_hold_up_the_end() {
+async fn silent_collector_does_not_delay_the_stop() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     for signals in [1, 2] {
@@ -215,10 +215,14 @@ async fn a_collector_that_is_silent_does_not_hold_up_the_end() {
                 .unwrap();
         let at = addresses(&running).await;
         assert_eq!(get(format!("http://{}/healthz", at["gateway"])).await.0, 200);
-        let asked = std::time::Instant::now();
+        let signalled = std::time::Instant::now();
         (0..signals).for_each(|_| running.sigterm());
         running.wait(PATIENCE).await;
-        assert!(asked.elapsed() < Duration::from_millis(3500), "{signals} signals: {:?}", asked.elapsed());
+        assert!(
+            signalled.elapsed() < Duration::from_millis(3500),
+            "{signals} signals: {:?}",
+            signalled.elapsed()
+        );
         if signals == 1 {
             assert_eq!(running.exit_status().unwrap().code(), Some(0));
         }

@@ -1,53 +1,53 @@
-//! How operators find players, purchases and tickets: the same at every process.
+//! Operators find players, purchases and tickets with the same result at every process.
 
 use serde_json::json;
-use testkit::{Running, eventually, need};
+use testkit::{RunningProgram, eventually, need};
 
 use super::fleet::Fleet;
-use super::shop::{Shop, let_in};
+use super::shop::{Shop, with_credentials};
 use super::*;
 
-async fn start(fleet: &Fleet, roles: &str) -> (Running, HashMap<String, String>) {
+async fn start(fleet: &Fleet, roles: &str) -> (RunningProgram, HashMap<String, String>) {
     let program = fleet.serve(&["--roles", roles, "--set", "db.migrate=true"]);
-    let running = let_in(program).start().unwrap();
+    let running = with_credentials(program).start().unwrap();
     let addresses = addresses(&running).await;
     (running, addresses)
 }
 
-/// Asks both processes, which must say the same.
-async fn ask(fleet: &Fleet, admins: &[&str; 2], args: &[&str]) -> (i32, String) {
-    let mut answers = Vec::new();
+/// Runs a command against both processes, which must give the same result.
+async fn run_at_both(fleet: &Fleet, admins: &[&str; 2], args: &[&str]) -> (i32, String) {
+    let mut results = Vec::new();
     for admin in admins {
-        let (code, shown, errors) = run(let_in(fleet.run(args)).args(["--admin", admin])).await;
-        answers.push((code, shown + &errors));
+        let (code, shown, errors) = run(with_credentials(fleet.run(args)).args(["--admin", admin])).await;
+        results.push((code, shown + &errors));
     }
-    assert_eq!(answers[0], answers[1], "{args:?}");
-    answers.remove(0)
+    assert_eq!(results[0], results[1], "{args:?}");
+    results.remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_player_and_a_purchase_are_found_at_every_process() {
+async fn every_process_finds_a_player_and_their_purchases() {
     let fleet = need!(Fleet::start().await);
     let (_gateway, gateway) = start(&fleet, "gateway,service-api").await;
     let (_engine, engine) = start(&fleet, "matchmaking-engine").await;
     let admins = [gateway["admin"].as_str(), engine["admin"].as_str()];
-    let shop = Shop::at(&gateway["internal"]);
+    let shop = Shop::at(&gateway["service_api"]);
     let sign_in = json!({ "issuer": "https://id.example.com", "subject": "ada-1", "display_name": "Ada L" });
     let (_, user) = shop.try_post("/sign-ins", None, &sign_in).await.unwrap();
     let user = user["user"]["user_id"].as_str().unwrap().to_owned();
 
     for text in ["Ada L", "ada-1", &user] {
-        let (code, found) = ask(&fleet, &admins, &["users", "find", text]).await;
+        let (code, found) = run_at_both(&fleet, &admins, &["users", "find", text]).await;
         assert!(code == 0 && found.contains(&user) && found.contains("Ada L"), "{text}: {found}");
     }
-    let (code, shown) = ask(&fleet, &admins, &["users", "show", &user]).await;
+    let (code, shown) = run_at_both(&fleet, &admins, &["users", "show", &user]).await;
     assert!(code == 0 && shown.contains("signs in as ada-1 at https://id.example.com"), "{shown}");
     let account = shown.lines().find_map(|line| line.trim().strip_prefix("account ")).unwrap();
     let account = account.split_whitespace().next().unwrap().to_owned();
-    let (code, found) = ask(&fleet, &admins, &["users", "find", &account]).await;
+    let (code, found) = run_at_both(&fleet, &admins, &["users", "find", &account]).await;
     assert!(code == 0 && found.contains(&user), "{found}");
-    let (code, found) = ask(&fleet, &admins, &["users", "find", "nobody at all"]).await;
-    assert!(code == 1 && found.contains("nobody goes by that"), "{found}");
+    let (code, found) = run_at_both(&fleet, &admins, &["users", "find", "an unknown name"]).await;
+    assert!(code == 1 && found.contains("No user found."), "{found}");
 
     let grant = |resource: &str, reference: &str| {
         json!({
@@ -61,31 +61,33 @@ async fn a_player_and_a_purchase_are_found_at_every_process() {
             shop.try_post("/entitlements/grant", Some(&key), &grant(resource, reference)).await.unwrap();
         assert_eq!(status, 200);
     }
-    let (code, listed) = ask(&fleet, &admins, &["entitlements", "list", "--user", &user]).await;
+    let (code, listed) = run_at_both(&fleet, &admins, &["entitlements", "list", "--user", &user]).await;
     assert!(code == 0 && ["skin:a", "skin:b", "skin:c"].iter().all(|name| listed.contains(name)), "{listed}");
     let args = ["entitlements", "list", "--user", &user, "--limit", "2", "--json"];
-    let (_, page) = ask(&fleet, &admins, &args).await;
+    let (_, page) = run_at_both(&fleet, &admins, &args).await;
     let page: Value = serde_json::from_str(&page).unwrap();
     let next = page["next"].as_str().unwrap();
     let args = ["entitlements", "list", "--user", &user, "--limit", "2", "--after", next];
-    let (_, rest) = ask(&fleet, &admins, &args).await;
+    let (_, rest) = run_at_both(&fleet, &admins, &args).await;
     assert!(rest.contains("skin:c") && !rest.contains("skin:b"), "{rest}");
 
-    let (code, found) = ask(&fleet, &admins, &["entitlements", "history", "--reference", "order-2"]).await;
+    let (code, found) =
+        run_at_both(&fleet, &admins, &["entitlements", "history", "--reference", "order-2"]).await;
     let fits = found.contains("skin:b") && found.contains("skin:c") && !found.contains("skin:a");
     assert!(
         code == 0 && fits && found.contains(&user) && found.contains("sent by shop as order-2"),
         "{found}"
     );
     let (_, found) =
-        ask(&fleet, &admins, &["entitlements", "history", "--user", &user, "--account", &account]).await;
+        run_at_both(&fleet, &admins, &["entitlements", "history", "--user", &user, "--account", &account])
+            .await;
     assert_eq!(found.matches("grant skin:").count(), 3, "{found}");
     let mut seen = Vec::new();
     let mut after = None;
     loop {
         let mut args = vec!["entitlements", "history", "--user", &user, "--limit", "1", "--json"];
         args.extend(after.iter().flat_map(|next: &String| ["--after", next.as_str()]));
-        let (_, page) = ask(&fleet, &admins, &args).await;
+        let (_, page) = run_at_both(&fleet, &admins, &args).await;
         let page: Value = serde_json::from_str(&page).unwrap();
         let entries = page["entries"].as_array().unwrap();
         seen.extend(entries.iter().map(|entry| entry["resource"].as_str().unwrap().to_owned()));
@@ -93,25 +95,27 @@ async fn a_player_and_a_purchase_are_found_at_every_process() {
         after = Some(next.to_owned());
     }
     seen.sort();
-    assert_eq!(seen, ["skin:a", "skin:b", "skin:c"], "page by page, each once");
+    assert_eq!(seen, ["skin:a", "skin:b", "skin:c"], "each record is on one page");
 
-    // By the key of its request, with or without the name of the service.
+    // Also by idempotency key, with or without the name of the service.
     for args in
         [&["--idempotency-key", "key-skin:a"][..], &["--idempotency-key", "key-skin:a", "--caller", "shop"]]
     {
-        let (code, found) = ask(&fleet, &admins, &[&["entitlements", "history"], args].concat()).await;
+        let (code, found) =
+            run_at_both(&fleet, &admins, &[&["entitlements", "history"], args].concat()).await;
         assert!(code == 0 && found.contains("applied: skin:a") && found.contains(&user), "{found}");
     }
     let (code, found) =
-        ask(&fleet, &admins, &["entitlements", "history", "--idempotency-key", "key-lost"]).await;
+        run_at_both(&fleet, &admins, &["entitlements", "history", "--idempotency-key", "key-lost"]).await;
     assert!(code == 1 && found.contains("it never arrived, was refused"), "{found}");
-    let (code, found) = ask(&fleet, &admins, &["entitlements", "history", "--reference", "order-9"]).await;
-    assert!(code == 0 && found.contains("nothing of that kind has arrived"), "{found}");
+    let (code, found) =
+        run_at_both(&fleet, &admins, &["entitlements", "history", "--reference", "order-9"]).await;
+    assert!(code == 0 && found.contains("No changes found:"), "{found}");
 }
 
-/// A ticket shows its player's id as text wherever it is asked for: also at a process without a frontend.
+/// The player's id is text, also at a process without a frontend.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_is_shown_the_same_by_an_engine_and_by_a_frontend() {
+async fn every_process_shows_the_player_of_a_ticket() {
     let fleet = need!(Fleet::start().await);
     let (_frontend, frontend) = start(&fleet, "matchmaking-frontend").await;
     let (_relay, relay) = start(&fleet, "outbox-relay").await;
@@ -132,7 +136,7 @@ async fn a_ticket_is_shown_the_same_by_an_engine_and_by_a_frontend() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tickets_of_a_player_are_listed() {
+async fn tickets_of_a_player_are_listed() {
     let running = dev(&["--ephemeral"]).start().unwrap();
     let addresses = addresses(&running).await;
     let admin = addresses["admin"].as_str();
@@ -147,12 +151,12 @@ async fn the_tickets_of_a_player_are_listed() {
     let user = found["users"][0]["user_id"].as_str().unwrap();
     eventually("the ticket is listed", PATIENCE, async || {
         let (_, listed, _) = run(playhouse(&["tickets", "list", "--user", user, "--admin", admin])).await;
-        (listed.contains(&id) && listed.contains("1 of 1 tickets of the player")).then_some(()).ok_or(listed)
+        (listed.contains(&id) && listed.contains("1 of 1 ticket of the player")).then_some(()).ok_or(listed)
     })
     .await;
-    let nobody = "0198c0de-0000-7000-8000-000000000001";
-    let (code, listed, _) = run(playhouse(&["tickets", "list", "--user", nobody, "--admin", admin])).await;
+    let unknown = "0198c0de-0000-7000-8000-000000000001";
+    let (code, listed, _) = run(playhouse(&["tickets", "list", "--user", unknown, "--admin", admin])).await;
     assert!(code == 0 && listed.contains("0 of 0 tickets of the player"), "{listed}");
     let (code, _, errors) = run(playhouse(&["tickets", "list", "--user", "ada", "--admin", admin])).await;
-    assert!(code == 1 && errors.contains("a UUID is expected"), "{errors}");
+    assert!(code == 1 && errors.contains("user_id must be a UUID"), "{errors}");
 }

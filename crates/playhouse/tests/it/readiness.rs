@@ -1,4 +1,4 @@
-//! Every cell of the readiness table, on real processes whose servers are killed.
+//! Checks every cell of the readiness table on real processes whose servers are killed.
 
 use runtime::lifecycle::{Impact, RoleNeeds};
 use serde_json::json;
@@ -21,20 +21,20 @@ assigner = "one_each"
 addresses = ["{match_id}.test:7777"]
 "#;
 
-/// A process of one role.
-struct OfRole {
+/// A process with one role.
+struct RoleProcess {
     needs: RoleNeeds,
     at: HashMap<String, String>,
-    _running: Running,
+    _running: RunningProgram,
 }
 
-impl OfRole {
+impl RoleProcess {
     async fn readyz(&self) -> (u16, Value) {
         get(format!("http://{}/readyz", self.at["admin"])).await
     }
 
-    /// Waits until the process reports what the table says of its role without this part.
-    async fn reports(&self, away: Option<&str>) {
+    /// Waits until the process reports the table's cell for its role without this part.
+    async fn wait_for_report(&self, away: Option<&str>) {
         let RoleNeeds { role, needs, .. } = &self.needs;
         let need = needs.iter().find(|need| Some(need.part) == away);
         let impact = need.map_or(Impact::Unaffected, |need| need.impact);
@@ -46,7 +46,7 @@ impl OfRole {
         let expected = json!({ "ready": ready, "degraded": impact > Impact::Unaffected, "lacks": lacks });
         eventually(&format!("{role} without {away:?} is {impact:?}"), PATIENCE, async || {
             let (status, body) = self.readyz().await;
-            // It has noticed: else "unaffected" would be true of a process that has not looked yet.
+            // "Unaffected" counts only once the process has noticed the outage.
             let mut parts = body["parts"].as_object().unwrap().iter();
             let noticed = parts.all(|(name, part)| (part["ready"] == true) != (Some(name.as_str()) == away));
             let fits = body["roles"] == json!({ *role: expected.clone() })
@@ -69,36 +69,36 @@ impl OfRole {
     }
 }
 
-/// A process of each role, on servers that the test kills.
-struct Scene {
+/// One process per role, on servers that the test kills.
+struct Setup {
     fleet: Fleet,
     issuer: Issuer,
     signer: Signer,
     folder: Folder,
-    roles: Vec<OfRole>,
+    roles: Vec<RoleProcess>,
 }
 
-impl Scene {
+impl Setup {
     async fn start() -> Result<Self, testkit::Error> {
         let (fleet, signer) = (Fleet::start().await?, Signer::ec("one"));
         let issuer = Issuer::start(&[&signer]).await;
         let folder = Folder::fresh().unwrap();
-        let settings = format!("{}{CONFIG}{}", super::gateway::soon(), shop::services());
+        let settings = format!("{}{CONFIG}{}", super::gateway::fleet_settings(), shop::services());
         std::fs::write(folder.path().join("play.toml"), settings).unwrap();
-        let mut scene = Self { fleet, issuer, signer, folder, roles: Vec::new() };
+        let mut setup = Self { fleet, issuer, signer, folder, roles: Vec::new() };
         for needs in playhouse::role_needs() {
-            let of_role = scene.process(needs).await;
-            scene.roles.push(of_role);
+            let role_process = setup.start_role(needs).await;
+            setup.roles.push(role_process);
         }
-        Ok(scene)
+        Ok(setup)
     }
 
-    async fn process(&self, needs: RoleNeeds) -> OfRole {
+    async fn start_role(&self, needs: RoleNeeds) -> RoleProcess {
         let (running, at) = self.serve(needs.role).await;
-        OfRole { needs, at, _running: running }
+        RoleProcess { needs, at, _running: running }
     }
 
-    async fn serve(&self, roles: &str) -> (Running, HashMap<String, String>) {
+    async fn serve(&self, roles: &str) -> (RunningProgram, HashMap<String, String>) {
         let config = self.folder.path().join("play.toml");
         let program = self.fleet.serve(&["--config", config.to_str().unwrap(), "--roles", roles]);
         let running = program.env("PLAYHOUSE_IDENTITY_ISSUER", &self.issuer.url).start().unwrap();
@@ -106,19 +106,19 @@ impl Scene {
         (running, at)
     }
 
-    /// Waits until every process reports its cell, and every process is as before when nothing is away.
-    async fn report(&self, away: Option<&str>) {
-        for of_role in &self.roles {
-            of_role.reports(away).await;
+    /// Waits until every process reports its cell for this missing part, or full readiness for `None`.
+    async fn wait_for_reports(&self, away: Option<&str>) {
+        for role_process in &self.roles {
+            role_process.wait_for_report(away).await;
         }
     }
 
-    /// Where a listener is, whichever role has it.
+    /// Returns the address of a listener, whichever process has it.
     fn at(&self, listener: &str) -> &str {
-        self.roles.iter().find_map(|of_role| of_role.at.get(listener)).unwrap()
+        self.roles.iter().find_map(|role_process| role_process.at.get(listener)).unwrap()
     }
 
-    /// The answer to somebody with a new access token.
+    /// Returns the status of `/v1/me` with a new access token.
     async fn me(&self, name: &str) -> u16 {
         let token = self.signer.sign(&self.issuer.claims(name));
         let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
@@ -127,25 +127,25 @@ impl Scene {
     }
 
     fn shop(&self) -> Shop {
-        Shop::at(self.at("internal"))
+        Shop::at(self.at("service_api"))
     }
 
-    async fn outbox_empties(&self) {
+    async fn wait_for_empty_outbox(&self) {
         eventually("all events are published", PATIENCE, async || {
             shop::in_outbox(self.at("admin"), "open").await.is_empty()
         })
         .await;
     }
 
-    /// Notifies a player, who finds it in the inbox.
+    /// Sends a notification to a player.
     async fn notify(&self, ada: &Customer, key: &str) {
         let body = json!({ "to": { "user_id": ada.user }, "texts": { "en": { "title": key } } });
         let (status, sent) = self.shop().post("/notifications", Some(key), &body).await;
         assert!(status < 300, "{status} {sent}");
     }
 
-    /// Two tickets become a match.
-    async fn match_is_made(&self) {
+    /// Creates two tickets and waits until they are matched.
+    async fn make_match(&self) {
         let tickets = format!("http://{}/v1/frontendservice/tickets", self.at("open_match"));
         let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
         let mut ids = Vec::new();
@@ -168,22 +168,22 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_role_reports_what_it_can_do_without_each_server() {
-    let mut scene = need!(Scene::start().await);
-    scene.report(None).await;
-    let (_running, all) = scene.serve("all").await;
-    let shop = scene.shop();
+async fn every_role_reports_its_readiness_without_each_server() {
+    let mut setup = need!(Setup::start().await);
+    setup.wait_for_reports(None).await;
+    let (_running, all) = setup.serve("all").await;
+    let shop = setup.shop();
     let ada = shop.customer("ada").await;
-    scene.match_is_made().await;
+    setup.make_match().await;
 
-    scene.fleet.nats.kill().await.unwrap();
-    scene.report(Some("bus")).await;
+    setup.fleet.nats.kill().await.unwrap();
+    setup.wait_for_reports(Some("bus")).await;
     shop.buy(&ada, "gems", "order-1").await;
-    scene.notify(&ada, "nats-away").await;
-    scene.match_is_made().await;
-    assert_eq!(scene.me("bea").await, 200);
-    // A process of all roles keeps its players, and says which role waits.
-    eventually("the relay is not ready, its process is", PATIENCE, async || {
+    setup.notify(&ada, "nats-away").await;
+    setup.make_match().await;
+    assert_eq!(setup.me("bea").await, 200);
+    // A process with all roles stays ready for players and reports the role that is not.
+    eventually("the process is ready without its relay", PATIENCE, async || {
         let (status, body) = get(format!("http://{}/readyz", all["admin"])).await;
         let relay = &body["roles"]["outbox-relay"]["ready"];
         let gateway = &body["roles"]["gateway"]["ready"];
@@ -191,27 +191,27 @@ async fn every_role_reports_what_it_can_do_without_each_server() {
         if fits { Ok(()) } else { Err(format!("{status} {body}")) }
     })
     .await;
-    scene.fleet.nats.start_again().await.unwrap();
-    scene.report(None).await;
-    scene.outbox_empties().await;
+    setup.fleet.nats.start_again().await.unwrap();
+    setup.wait_for_reports(None).await;
+    setup.wait_for_empty_outbox().await;
 
-    scene.fleet.redis.kill().await.unwrap();
-    scene.report(Some("redis")).await;
-    assert_eq!(scene.me("cid").await, 200);
+    setup.fleet.redis.kill().await.unwrap();
+    setup.wait_for_reports(Some("redis")).await;
+    assert_eq!(setup.me("cid").await, 200);
     shop.buy(&ada, "gems", "order-2").await;
-    scene.notify(&ada, "redis-away").await;
-    scene.outbox_empties().await;
-    scene.fleet.redis.start_again().await.unwrap();
-    scene.report(None).await;
-    scene.match_is_made().await;
+    setup.notify(&ada, "redis-away").await;
+    setup.wait_for_empty_outbox().await;
+    setup.fleet.redis.start_again().await.unwrap();
+    setup.wait_for_reports(None).await;
+    setup.make_match().await;
 
-    scene.issuer.network.cut().await;
-    scene.report(Some("issuer")).await;
-    assert_eq!(scene.me("dan").await, 200);
-    // One that starts now cannot check a token.
+    setup.issuer.network.cut().await;
+    setup.wait_for_reports(Some("issuer")).await;
+    assert_eq!(setup.me("dan").await, 200);
+    // A process that starts now cannot check tokens.
     for needs in playhouse::role_needs() {
-        let late = scene.process(needs).await;
-        let has_issuer = ["gateway", "internal"].iter().any(|listener| late.at.contains_key(*listener));
+        let late = setup.start_role(needs).await;
+        let has_issuer = ["gateway", "service_api"].iter().any(|listener| late.at.contains_key(*listener));
         let (status, body) = late.readyz().await;
         let identity = late.needs.needs.iter().find(|need| need.part == "identity").unwrap();
         let is_affected = identity.impact > Impact::Unaffected;
@@ -220,14 +220,14 @@ async fn every_role_reports_what_it_can_do_without_each_server() {
         assert_eq!(body["parts"]["identity"]["ready"] == false, has_issuer, "{body}");
         assert_eq!(body["roles"][late.needs.role]["lacks"]["identity"].is_string(), is_affected, "{body}");
     }
-    scene.issuer.network.pass().await;
-    scene.report(None).await;
+    setup.issuer.network.pass().await;
+    setup.wait_for_reports(None).await;
 
-    scene.fleet.sql.kill().await.unwrap();
-    scene.report(Some("db")).await;
-    scene.match_is_made().await;
-    assert_eq!(scene.me("eve").await, 503);
-    scene.fleet.sql.start_again().await.unwrap();
-    scene.report(None).await;
-    assert_eq!(scene.me("eve").await, 200);
+    setup.fleet.sql.kill().await.unwrap();
+    setup.wait_for_reports(Some("db")).await;
+    setup.make_match().await;
+    assert_eq!(setup.me("eve").await, 503);
+    setup.fleet.sql.start_again().await.unwrap();
+    setup.wait_for_reports(None).await;
+    assert_eq!(setup.me("eve").await, 200);
 }

@@ -1,4 +1,4 @@
-//! The service API as a shop meets it, and the commands around it.
+//! The service API as used by a shop, and the commands around it.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use testkit::{Folder, eventually};
 use super::shop::{self, POOR_TOKEN, Shop, TOKEN};
 use super::*;
 
-async fn open() -> (Folder, Running, HashMap<String, String>, Shop) {
+async fn open() -> (Folder, RunningProgram, HashMap<String, String>, Shop) {
     let folder = Folder::fresh().unwrap();
     let running = shop::embedded(&folder).start().unwrap();
     let at = addresses(&running).await;
-    let shop = Shop::at(&at["internal"]);
+    let shop = Shop::at(&at["service_api"]);
     (folder, running, at, shop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_from_sign_in_to_history() {
+async fn purchase_from_sign_in_to_history() {
     let (_folder, _running, at, shop) = open().await;
     let ada = shop.customer("ada").await;
     let sword = json!({
@@ -48,21 +48,21 @@ async fn a_purchase_from_sign_in_to_history() {
         { "action": "grant", "user_id": ada.user, "account_id": ada.account, "resource": "a b/c", "occurred_at": "2026-03-02T12:00:00Z" },
         { "action": "revoke", "user_id": ada.user, "account_id": ada.account, "resource": "bow", "occurred_at": "2026-03-02T12:00:00Z" },
     ]});
-    let (status, answer) = shop.post("/entitlements/batch", Some("bundle-1"), &batch).await;
-    assert_eq!((status, answer["results"].as_array().unwrap().len()), (200, 2), "{answer}");
+    let (status, response) = shop.post("/entitlements/batch", Some("bundle-1"), &batch).await;
+    assert_eq!((status, response["results"].as_array().unwrap().len()), (200, 2), "{response}");
     let (status, found) = shop.get(&format!("{base}/a%20b%2Fc")).await;
     assert_eq!((status, &found["resource"]), (200, &json!("a b/c")));
 
     eventually("all events are published", PATIENCE, async || {
         let published = shop::in_outbox(&at["admin"], "published").await;
-        // The sign-in, two of the sword, two of the batch.
+        // One of the sign-in, two of the sword, two of the batch.
         if published.len() == 5 { Ok(()) } else { Err(format!("{published:?}")) }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_are_answered_with_what_to_do() {
+async fn invalid_requests_are_explained() {
     let (_folder, _running, _, shop) = open().await;
     let ada = shop.customer("ada").await;
     let good = shop::purchase(&ada, "gems");
@@ -72,24 +72,19 @@ async fn mistakes_are_answered_with_what_to_do() {
         body
     };
     let cases = [
-        (400, None, good.clone(), "Send the header Idempotency-Key"),
+        (400, None, good.clone(), "Send the header `Idempotency-Key`"),
         (400, Some("a b"), good.clone(), "an idempotency key has 1 to 255 visible ASCII characters"),
-        (400, Some("k"), with("user_id", json!("ada")), "user_id is not an id of ours"),
+        (400, Some("k"), with("user_id", json!("ada")), "user_id must be a UUID"),
         (
             400,
             Some("k"),
             with("occurred_at", json!("yesterday")),
             "occurred_at is not a time: expected one such as",
         ),
-        (
-            400,
-            Some("k"),
-            with("occurred_at", json!("2999-01-01T00:00:00Z")),
-            "occurred_at lies in the future",
-        ),
-        (400, Some("k"), with("quantity", json!(0)), "quantity is 1 to 1000000000000, not 0"),
-        (400, Some("k"), with("resource", json!("")), "resource has 1 to 255 characters, not 0"),
-        (400, Some("k"), with("colour", json!("red")), "unknown field `colour`"),
+        (400, Some("k"), with("occurred_at", json!("2999-01-01T00:00:00Z")), "occurred_at is in the future"),
+        (400, Some("k"), with("quantity", json!(0)), "quantity must be 1 to 1000000000000, not 0"),
+        (400, Some("k"), with("resource", json!("")), "resource must have 1 to 255 characters, not 0"),
+        (400, Some("k"), with("colour", json!("red")), "`colour` is not a known field"),
         (404, Some("k"), with("account_id", json!(ada.user)), "has no account"),
     ];
     for (expected, key, body, detail) in cases {
@@ -108,12 +103,12 @@ async fn mistakes_are_answered_with_what_to_do() {
     assert_eq!(status, 409, "{problem}");
 }
 
-/// Every route is in the description, and none answers a stranger or a service without the right.
+/// The document lists every route. Each refuses unauthenticated callers and services without the right.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_asks_who_calls_and_what_they_may() {
+async fn every_route_requires_a_caller_with_the_right() {
     let (_folder, _running, at, _) = open().await;
-    let internal = &at["internal"];
-    let (status, document) = get(format!("http://{internal}/internal/v1/openapi.json")).await;
+    let service_api = &at["service_api"];
+    let (status, document) = get(format!("http://{service_api}/internal/v1/openapi.json")).await;
     assert_eq!(status, 200);
     let client = reqwest::Client::new();
     let mut routes = BTreeSet::new();
@@ -123,17 +118,18 @@ async fn every_route_asks_who_calls_and_what_they_may() {
             let ids = ["{user_id}", "{account_id}", "{broadcast_id}", "{drop_id}", "{order_id}"];
             let concrete =
                 ids.iter().fold(path.replace("{resource}", "sword"), |path, name| path.replace(name, id));
-            let asks = path.ends_with("/users") || (path.ends_with("/identities") && method == "delete");
-            let query = if asks { "?issuer=i&subject=s" } else { "" };
-            let url = format!("http://{internal}{concrete}{query}");
+            let needs_query =
+                path.ends_with("/users") || (path.ends_with("/identities") && method == "delete");
+            let query = if needs_query { "?issuer=i&subject=s" } else { "" };
+            let url = format!("http://{service_api}{concrete}{query}");
             let method_name = reqwest::Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
             let request = || client.request(method_name.clone(), &url);
-            let stranger = request().send().await.unwrap();
-            assert_eq!(stranger.status(), 401, "{method} {path}");
-            assert_eq!(stranger.headers()["www-authenticate"], "Bearer");
+            let anonymous = request().send().await.unwrap();
+            assert_eq!(anonymous.status(), 401, "{method} {path}");
+            assert_eq!(anonymous.headers()["www-authenticate"], "Bearer");
             let wrong = request().bearer_auth("wrong").send().await.unwrap();
             assert_eq!(wrong.status(), 401, "{method} {path}");
-            // With a body that would do, where one is needed to get as far as that.
+            // With a valid body where one is read before the right is checked.
             let body = json!({
                 "user_id": id, "account_id": id, "resource": "r", "occurred_at": "2026-03-01T12:00:00Z", "issuer": "i",
                 "subject": "s", "name": "n", "reason": "r", "changes": [], "to": { "all": true },
@@ -160,7 +156,7 @@ async fn every_route_asks_who_calls_and_what_they_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_was_made_lets_in() {
+async fn generated_service_token_is_accepted() {
     let (code, made, _) = run(playhouse(&["token", "shop", "--may", "read,accounts"])).await;
     assert_eq!(code, 0);
     let token = made.lines().nth(1).unwrap().to_owned();
@@ -172,19 +168,19 @@ async fn a_token_that_was_made_lets_in() {
     let running =
         playhouse(&["serve", "--print-addresses", "--config", file.to_str().unwrap(), "--set", &data])
             .args(
-                ["gateway", "internal", "admin", "open_match"]
+                ["gateway", "service_api", "admin", "open_match"]
                     .iter()
                     .flat_map(|name| ["--set".to_owned(), format!("listen.{name}=127.0.0.1:0")]),
             )
             .args(["--set", "db.migrate=true"])
             .start()
             .unwrap();
-    let internal = addresses(&running).await["internal"].clone();
-    let ask = async |token: &str| {
-        let url = format!("http://{internal}/internal/v1/users/0198c0de-0000-7000-8000-000000000001");
+    let service_api = addresses(&running).await["service_api"].clone();
+    let status = async |token: &str| {
+        let url = format!("http://{service_api}/internal/v1/users/0198c0de-0000-7000-8000-000000000001");
         reqwest::Client::new().get(url).bearer_auth(token).send().await.unwrap().status().as_u16()
     };
-    assert_eq!((ask(&token).await, ask(TOKEN).await), (404, 401));
+    assert_eq!((status(&token).await, status(TOKEN).await), (404, 401));
     for args in [["token", "Shop", "--may", "read"], ["token", "shop", "--may", "everything"]] {
         let (code, _, errors) = run(playhouse(&args)).await;
         assert!(
@@ -195,7 +191,7 @@ async fn a_token_that_was_made_lets_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_see_and_mend_the_outbox() {
+async fn operators_inspect_and_repair_the_outbox() {
     let (folder, running, at, shop) = open().await;
     let ada = shop.customer("ada").await;
     let event = shop.buy(&ada, "gems", "order-1").await;
@@ -221,12 +217,12 @@ async fn operators_see_and_mend_the_outbox() {
     let (_, json) = outbox(&["show", &event, "--json"]).await;
     assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["state"], "PUBLISHED");
     let (_, none) = outbox(&["blocked"]).await;
-    assert!(none.contains("no key is blocked"), "{none}");
+    assert!(none.contains("No key is blocked."), "{none}");
     for (args, said) in [
         (vec!["retry", event.as_str()], "it is finished already"),
         (vec!["skip", event.as_str()], "it is finished already"),
         (vec!["show", "4711"], "4711 is not in the outbox"),
-        (vec!["show", "nonsense"], "by its id or by its number"),
+        (vec!["show", "nonsense"], "Give the id of the event, or its number"),
         (vec!["republish", "--since", "yesterday"], "or how long ago, such as 10m"),
     ] {
         let (code, errors) = outbox(&args).await;
@@ -235,7 +231,7 @@ async fn operators_see_and_mend_the_outbox() {
     let (code, usage) = outbox(&["retry"]).await;
     assert!(code == 2 && usage.contains("--cause <TEXT>"), "{usage}");
 
-    // Rows that cannot be read, and one behind another.
+    // Unreadable rows, one of them behind another of the same key.
     let file = folder.path().join("playhouse.db");
     let mut db = sqlx::ConnectOptions::connect(&sqlx::sqlite::SqliteConnectOptions::new().filename(file))
         .await
@@ -249,37 +245,37 @@ async fn operators_see_and_mend_the_outbox() {
         shop::in_outbox(&at["admin"], "failed").await.len() == 3
     })
     .await;
-    // Each is one line of the log, with what to do.
+    // Each failure is logged once, with the commands to run.
     for event in shop::in_outbox(&at["admin"], "failed").await {
         let id = event["id"].as_str().unwrap();
-        let told = format!("`playhouse outbox show {id}`, then `playhouse outbox retry {id}`");
-        let line = running.wait_for_line(&told, PATIENCE).await;
+        let commands = format!("`playhouse outbox show {id}`, then run `playhouse outbox retry {id}`");
+        let line = running.wait_for_line(&commands, PATIENCE).await;
         assert!(line.contains("\"level\":\"ERROR\"") && line.contains("an event is FAILED"), "{line}");
-        let lines = running.text(testkit::Stream::Stderr);
-        assert_eq!(lines.lines().filter(|line| line.contains(&told)).count(), 1, "{lines}");
+        let lines = running.text(testkit::OutputStream::Stderr);
+        assert_eq!(lines.lines().filter(|line| line.contains(&commands)).count(), 1, "{lines}");
     }
     for (args, said) in [
         (
             vec!["retry", "--cause", "no data", "--since", "1h", "--dry-run"],
-            "3 failed events would be tried again",
+            "3 failed events would be retried",
         ),
-        (vec!["retry", "--cause", "too large"], "0 failed events are tried again"),
-        (vec!["retry", "--key", "another"], "0 failed events are tried again"),
-        (vec!["retry", "--until", "1h"], "0 failed events are tried again"),
-        (vec!["skip", "--cause", "no data", "--key", "broken"], "3 failed events are given up"),
+        (vec!["retry", "--cause", "too large"], "retried 0 failed events"),
+        (vec!["retry", "--key", "another"], "retried 0 failed events"),
+        (vec!["retry", "--until", "1h"], "retried 0 failed events"),
+        (vec!["skip", "--cause", "no data", "--key", "broken"], "skipped 3 failed events"),
     ] {
         let (code, out) = outbox(&args).await;
         assert!(code == 0 && out.trim() == said, "{out}, not {said:?}");
     }
-    eventually("the one behind has failed, too", PATIENCE, async || {
+    eventually("the event behind the skipped one has failed", PATIENCE, async || {
         shop::in_outbox(&at["admin"], "failed").await.len() == 1
     })
     .await;
     let (_, out) = outbox(&["skip", "--all"]).await;
-    assert_eq!(out.trim(), "1 failed events are given up");
+    assert_eq!(out.trim(), "skipped 1 failed event");
 
     let (code, again) = outbox(&["republish", "--since", "10m"]).await;
-    assert!(code == 0 && again.starts_with("2 events that were published since"), "{again}");
+    assert!(code == 0 && again.starts_with("publishing 2 events again, published since"), "{again}");
     eventually("they are published again", PATIENCE, async || {
         let published = shop::in_outbox(&at["admin"], "published").await;
         published.len() == 2 && published.iter().all(|event| event["lease"].as_i64() >= Some(3))
@@ -287,9 +283,8 @@ async fn operators_see_and_mend_the_outbox() {
     .await;
 }
 
-/// What is published is what the AsyncAPI document says.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_event_is_as_the_document_says() {
+async fn every_event_matches_the_asyncapi_document() {
     let (_folder, _running, at, shop) = open().await;
     let ada = shop.customer("ada").await;
     shop.buy(&ada, "gems", "order-1").await;
@@ -305,11 +300,11 @@ async fn every_event_is_as_the_document_says() {
     shop.post("/entitlements/grant", Some("order-2"), &until).await;
     let user = format!("/users/{}", ada.user);
     for (what, body) in [("ban", json!({ "reason": "cheats" })), ("unban", json!({})), ("erase", json!({}))] {
-        let answered = shop.status_of_post(&format!("{user}/{what}"), &body).await;
-        assert!((200..300).contains(&answered), "{what}: {answered}");
+        let status = shop.status_of_post(&format!("{user}/{what}"), &body).await;
+        assert!((200..300).contains(&status), "{what}: {status}");
     }
 
-    let (_, document) = get(format!("http://{}/internal/v1/asyncapi.json", at["internal"])).await;
+    let (_, document) = get(format!("http://{}/internal/v1/asyncapi.json", at["service_api"])).await;
     let mut kinds = BTreeSet::new();
     for event in shop::in_outbox(&at["admin"], "all").await {
         let id = event["id"].as_str().unwrap();
@@ -324,18 +319,18 @@ async fn every_event_is_as_the_document_says() {
             let property = &schema["properties"][name];
             assert!(property.is_object(), "{kind} has {name}, which its schema does not");
             let types = property["type"].to_string();
-            let is_it = match value {
+            let has_type = match value {
                 Value::String(_) => types.contains("string"),
                 Value::Number(_) => types.contains("integer"),
                 other => panic!("{kind}: {name} is {other}"),
             };
-            assert!(is_it, "{kind}: {name} is {value}, not {types}");
+            assert!(has_type, "{kind}: {name} is {value}, not {types}");
         }
         kinds.insert(kind.to_owned());
     }
-    let told: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     assert_eq!(
-        told,
+        kinds,
         [
             "playhouse.entitlement.granted.v1",
             "playhouse.entitlement.revoked.v1",
@@ -347,16 +342,16 @@ async fn every_event_is_as_the_document_says() {
     );
 }
 
-/// The trace of the request that caused an event goes with it, also through a transaction that requests share.
+/// The trace context survives a transaction that several requests share.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_belongs_to_the_trace_of_its_request() {
+async fn event_continues_the_trace_of_its_request() {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     let folder = Folder::fresh().unwrap();
-    // Nobody has to be there for a trace to be kept.
+    // Traces are continued although no collector listens there.
     let program = shop::embedded(&folder).env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", "http://127.0.0.1:9");
     let running = program.start().unwrap();
     let at = addresses(&running).await;
-    let shop = Shop::at(&at["internal"]);
+    let shop = Shop::at(&at["service_api"]);
     let ada = shop.customer("ada").await;
     let granted = reqwest::Client::new()
         .post(shop.url("/entitlements/grant"))

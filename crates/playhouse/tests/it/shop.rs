@@ -1,4 +1,4 @@
-//! A shop that uses the service API, and what it and the readers of the stream can tell afterwards.
+//! A shop that calls the service API, and checks of the events that its purchases caused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ use super::*;
 
 /// The token of the service `shop`, which may do everything.
 pub(super) const TOKEN: &str = "ph_for-tests-only";
-/// The token of a service that may do nothing.
+/// The token of the service `poor`, which has no rights.
 pub(super) const POOR_TOKEN: &str = "ph_for-tests-only-too";
 
-/// The token of the operator `tester`, and of `reader`, who may only read.
+/// The tokens of the operator `tester` and of the read-only operator `reader`.
 pub(super) const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
 pub(super) const READER_TOKEN: &str = "ph_reader-for-tests-only";
 
-/// Settings that let the shop in, and a service that may do nothing.
+/// Returns settings with the services `shop` and `poor` and the operators.
 pub(super) fn services() -> String {
     let service = |name: &str, token: &str, may: &str| {
         let hash = http_server::TokenHash::of(token);
@@ -32,7 +32,7 @@ pub(super) fn services() -> String {
     service("shop", TOKEN, all) + &service("poor", POOR_TOKEN, "") + &operators()
 }
 
-/// Settings with an operator, and one who may only read.
+/// Returns settings with the operators `tester` and `reader`.
 pub(super) fn operators() -> String {
     let operator = |name: &str, token: &str, read_only: bool| {
         let hash = http_server::TokenHash::of(token);
@@ -41,14 +41,14 @@ pub(super) fn operators() -> String {
     operator("tester", OPERATOR_TOKEN, false) + &operator("reader", READER_TOKEN, true)
 }
 
-/// Asks the admin API as an operator.
+/// Sends a GET request to the admin API as an operator.
 pub(super) async fn admin_get(url: String) -> (u16, Value) {
     let response = reqwest::Client::new().get(url).bearer_auth(OPERATOR_TOKEN).send().await.unwrap();
     (response.status().as_u16(), response.json().await.unwrap())
 }
 
-/// Lets these services in.
-pub(super) fn let_in(program: Program) -> Program {
+/// Configures a program with these services and operators.
+pub(super) fn with_credentials(program: Program) -> Program {
     static FILE: OnceLock<(Folder, PathBuf)> = OnceLock::new();
     let (_, file) = FILE.get_or_init(|| {
         let folder = Folder::fresh().unwrap();
@@ -59,23 +59,23 @@ pub(super) fn let_in(program: Program) -> Program {
     program.env("PLAYHOUSE_CONFIG", file)
 }
 
-/// A process with embedded stores, whose data is in the folder.
+/// A process with embedded stores and its data in the folder.
 pub(super) fn embedded(folder: &Folder) -> Program {
     let data = format!("db.url=sqlite:{}", folder.path().join("playhouse.db").display());
-    let ports = ["gateway", "internal", "admin", "open_match"];
+    let ports = ["gateway", "service_api", "admin", "open_match"];
     let ports = ports.iter().flat_map(|name| ["--set".to_owned(), format!("listen.{name}=127.0.0.1:0")]);
     let program = playhouse(&["serve", "--print-addresses", "--set", "db.migrate=true", "--set", &data]);
-    let_in(program.args(ports).env("PLAYHOUSE_OUTBOX_LEASE", "1s"))
+    with_credentials(program.args(ports).env("PLAYHOUSE_OUTBOX_LEASE", "1s"))
 }
 
-/// One that sends requests to a process, which may change.
+/// A client of the service API. The process it calls may change. Cheap to clone; clones share the address.
 #[derive(Clone)]
 pub(super) struct Shop {
     client: reqwest::Client,
     address: Arc<Mutex<String>>,
 }
 
-/// Whose things are bought.
+/// A user and the account that owns the purchases.
 #[derive(Clone, Debug)]
 pub(super) struct Customer {
     pub(super) user: String,
@@ -92,7 +92,7 @@ impl Shop {
         Self { client, address: Arc::new(Mutex::new(address.to_owned())) }
     }
 
-    pub(super) fn moves_to(&self, address: &str) {
+    pub(super) fn set_address(&self, address: &str) {
         *self.address.lock().unwrap() = address.to_owned();
     }
 
@@ -100,7 +100,7 @@ impl Shop {
         format!("http://{}/internal/v1{path}", self.address.lock().unwrap())
     }
 
-    /// What was answered; nothing if nobody answers.
+    /// Returns the status and body of the response, or `None` if no process responds.
     pub(super) async fn try_post(&self, path: &str, key: Option<&str>, body: &Value) -> Option<(u16, Value)> {
         let mut request = self.client.post(self.url(path)).bearer_auth(TOKEN).json(body);
         if let Some(key) = key {
@@ -115,7 +115,7 @@ impl Shop {
         self.try_post(path, key, body).await.unwrap()
     }
 
-    /// For what is answered without a body.
+    /// For routes that respond without a body.
     pub(super) async fn status_of_post(&self, path: &str, body: &Value) -> u16 {
         let request = self.client.post(self.url(path)).bearer_auth(TOKEN).json(body);
         request.send().await.unwrap().status().as_u16()
@@ -136,22 +136,22 @@ impl Shop {
         Customer { user, account }
     }
 
-    /// Sends a purchase until it is answered, by whichever process is there then. Returns the event's id.
+    /// Retries a purchase until a process responds. Returns the event's id.
     pub(super) async fn buy(&self, customer: &Customer, resource: &str, key: &str) -> String {
         let body = purchase(customer, resource);
         testkit::eventually(&format!("{key} is bought"), PATIENCE * 4, async || {
             match self.try_post("/entitlements/grant", Some(key), &body).await {
-                Some((200, answer)) => Ok(answer["event_id"].as_str().unwrap().to_owned()),
-                Some((409 | 503, answer)) => Err(answer.to_string()),
+                Some((200, response)) => Ok(response["event_id"].as_str().unwrap().to_owned()),
+                Some((409 | 503, response)) => Err(response.to_string()),
                 Some(other) => panic!("{other:?}"),
-                None => Err("nobody answers".to_owned()),
+                None => Err("no process responds".to_owned()),
             }
         })
         .await
     }
 }
 
-/// One more of something.
+/// The body of a purchase of one unit.
 pub(super) fn purchase(customer: &Customer, resource: &str) -> Value {
     json!({
         "user_id": customer.user, "account_id": customer.account, "resource": resource, "quantity": 1,
@@ -159,7 +159,7 @@ pub(super) fn purchase(customer: &Customer, resource: &str) -> Value {
     })
 }
 
-/// Purchases at a steady rate, each sent until it is answered.
+/// Purchases at a steady rate, each retried until it succeeds.
 pub(super) struct Load {
     stop: runtime::Drain,
     running: tokio::task::JoinHandle<()>,
@@ -168,12 +168,12 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// A beat that was missed is not made up for: that would look like more than there is.
+    /// Skips missed ticks: making up for them would look like a higher rate.
     pub(super) fn start(shop: &Shop, customers: Vec<Customer>, per_second: u32) -> Self {
-        Self::with_beat(shop, customers, per_second, MissedTickBehavior::Skip)
+        Self::with_missed_ticks(shop, customers, per_second, MissedTickBehavior::Skip)
     }
 
-    pub(super) fn with_beat(
+    pub(super) fn with_missed_ticks(
         shop: &Shop,
         customers: Vec<Customer>,
         per_second: u32,
@@ -186,10 +186,10 @@ impl Load {
             let (shop, stop) = (shop.clone(), stop.clone());
             let (bought, offered) = (bought.clone(), offered.clone());
             async move {
-                let mut beat = tokio::time::interval(Duration::from_secs(1) / per_second);
-                beat.set_missed_tick_behavior(missed);
+                let mut interval = tokio::time::interval(Duration::from_secs(1) / per_second);
+                interval.set_missed_tick_behavior(missed);
                 for n in 0_usize.. {
-                    beat.tick().await;
+                    interval.tick().await;
                     if stop.is_requested() {
                         return;
                     }
@@ -207,22 +207,21 @@ impl Load {
         Self { stop, running, bought, offered }
     }
 
-    /// How many purchases were begun.
+    /// Returns how many purchases were started.
     pub(super) fn offered(&self) -> u64 {
         self.offered.load(Ordering::SeqCst)
     }
 
-    /// How many were answered.
+    /// Returns how many purchases succeeded.
     pub(super) fn count(&self) -> usize {
         self.bought.lock().unwrap().len()
     }
 
-    /// Buys nothing more, and waits until everything is answered. Returns the ids of the events.
+    /// Stops buying and waits for the open purchases. Returns the ids of their events.
     pub(super) async fn finish(&self) -> BTreeSet<String> {
         self.stop.request();
-        testkit::eventually("no more purchases are begun", PATIENCE, async || self.running.is_finished())
-            .await;
-        testkit::eventually("all purchases are answered", PATIENCE * 4, async || {
+        testkit::eventually("no purchase is started", PATIENCE, async || self.running.is_finished()).await;
+        testkit::eventually("all purchases have succeeded", PATIENCE * 4, async || {
             self.offered() == self.count() as u64
         })
         .await;
@@ -230,29 +229,29 @@ impl Load {
     }
 }
 
-/// An event as a reader of the stream sees it.
+/// An event read from the event stream.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct StreamedEvent {
     pub(super) id: String,
     pub(super) key: String,
     pub(super) version: Option<i64>,
 }
 
-/// The stream that the processes publish to.
+/// The event stream of the processes.
 pub(super) const STREAM: &str = "PLAYHOUSE";
 
-/// An event by its body.
-pub(super) fn told(body: &Value) -> Told {
+/// Reads an event from its body.
+pub(super) fn streamed_event(body: &Value) -> StreamedEvent {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Told {
+    StreamedEvent {
         id: text(&body["id"]),
         key: text(&body["partitionkey"]),
         version: body["data"]["version"].as_i64(),
     }
 }
 
-/// All events in the stream, oldest first.
-pub(super) async fn stream(url: &str) -> Vec<Told> {
+/// Reads all events of the event stream, the oldest first.
+pub(super) async fn stream_events(url: &str) -> Vec<StreamedEvent> {
     let client = async_nats::connect(url).await.unwrap();
     let stream = async_nats::jetstream::new(client).get_stream(STREAM).await.unwrap();
     let count = stream.cached_info().state.messages.try_into().unwrap();
@@ -260,43 +259,45 @@ pub(super) async fn stream(url: &str) -> Vec<Told> {
     let messages = stream.create_consumer(reader).await.unwrap().messages().await.unwrap();
     let all = messages.take(count).map(|message| {
         let body: Value = serde_json::from_slice(&message.unwrap().payload).unwrap();
-        told(&body)
+        streamed_event(&body)
     });
     all.collect().await
 }
 
-/// How many events the stream has.
+/// Counts the events in the event stream.
 pub(super) async fn stream_length(url: &str) -> u64 {
     let client = async_nats::connect(url).await.unwrap();
     let stream = async_nats::jetstream::new(client).get_stream(STREAM).await.unwrap();
     stream.cached_info().state.messages
 }
 
-/// Every event that was promised is in the stream once, none besides, and those of each entitlement in the order of their versions.
-pub(super) async fn everything_arrived(url: &str, promised: &BTreeSet<String>) {
-    let told = testkit::eventually("everything is in the stream", PATIENCE * 4, async || {
-        let told: Vec<Told> = stream(url).await.into_iter().filter(|told| told.version.is_some()).collect();
-        if told.len() >= promised.len() {
-            Ok(told)
+/// Waits until the event stream holds the promised events. Asserts that each is there once, with no other, in the order of the
+/// versions of its entitlement.
+pub(super) async fn assert_all_published(url: &str, promised: &BTreeSet<String>) {
+    let events = testkit::eventually("all promised events are in the stream", PATIENCE * 4, async || {
+        let events = stream_events(url).await;
+        let events: Vec<StreamedEvent> = events.into_iter().filter(|event| event.version.is_some()).collect();
+        if events.len() >= promised.len() {
+            Ok(events)
         } else {
-            Err(format!("{} of {}", told.len(), promised.len()))
+            Err(format!("{} of {}", events.len(), promised.len()))
         }
     })
     .await;
-    once_and_in_order(&told, promised);
+    assert_once_and_in_order(&events, promised);
 }
 
-/// Every event that was promised is there once, none besides, and those of each entitlement in the order of their versions.
-pub(super) fn once_and_in_order(told: &[Told], promised: &BTreeSet<String>) {
-    let ids: BTreeSet<&String> = told.iter().map(|told| &told.id).collect();
-    assert_eq!(ids.len(), told.len(), "an event is in the stream twice");
+/// Asserts that each promised event is there once, with no other, in the order of the versions of its entitlement.
+pub(super) fn assert_once_and_in_order(events: &[StreamedEvent], promised: &BTreeSet<String>) {
+    let ids: BTreeSet<&String> = events.iter().map(|event| &event.id).collect();
+    assert_eq!(ids.len(), events.len(), "an event is in the stream twice");
     let lost: Vec<&String> = promised.iter().filter(|id| !ids.contains(id)).collect();
     assert!(lost.is_empty(), "{} of {} events are lost: {lost:?}", lost.len(), promised.len());
-    let strange: Vec<&&String> = ids.iter().filter(|id| !promised.contains(**id)).collect();
-    assert!(strange.is_empty(), "nobody was promised {strange:?}");
+    let unexpected: Vec<&&String> = ids.iter().filter(|id| !promised.contains(**id)).collect();
+    assert!(unexpected.is_empty(), "events that were not promised: {unexpected:?}");
     let mut versions: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-    for told in told {
-        versions.entry(&told.key).or_default().push(told.version.unwrap());
+    for event in events {
+        versions.entry(&event.key).or_default().push(event.version.unwrap());
     }
     for (key, versions) in versions {
         let expected: Vec<i64> = (1..=versions.len() as i64).collect();
@@ -304,7 +305,7 @@ pub(super) fn once_and_in_order(told: &[Told], promised: &BTreeSet<String>) {
     }
 }
 
-/// The events in a process's outbox that are in one of these states.
+/// Returns the events of a process's outbox in this state.
 pub(super) async fn in_outbox(admin: &str, state: &str) -> Vec<Value> {
     let (status, found) = admin_get(format!("http://{admin}/outbox?state={state}&limit=10000")).await;
     assert_eq!(status, 200, "{found}");

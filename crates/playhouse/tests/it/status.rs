@@ -1,21 +1,21 @@
-//! `playhouse status` on a real fleet: who runs, which roles nobody has, what waits for an operator.
+//! `playhouse status` on a real fleet: running processes, roles without a process, work for an operator.
 
 use std::time::Instant;
 
 use serde_json::json;
 use sqlx::ConnectOptions;
-use testkit::{Running, eventually, need};
+use testkit::{RunningProgram, eventually, need};
 
 use super::fleet::Fleet;
 use super::*;
 
-/// Short, so that a process that was killed is gone soon.
+/// Short, so that a killed process is soon reported as gone.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
 const ALL_BUT_ENGINE: &str = "gateway,service-api,matchmaking-frontend,outbox-relay,notifier";
 
 impl Fleet {
-    fn with_roles(&self, roles: &str) -> Running {
+    fn with_roles(&self, roles: &str) -> RunningProgram {
         let heartbeat = format!("process.heartbeat={}ms", HEARTBEAT.as_millis());
         let program = self.serve(&["--roles", roles, "--set", &heartbeat, "--set", "db.migrate=true"]);
         program.start().unwrap()
@@ -37,7 +37,7 @@ impl Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_nobody_has_is_found_until_somebody_has_it() {
+async fn status_reports_a_role_without_a_process() {
     let fleet = need!(Fleet::start().await);
     let first = fleet.with_roles(ALL_BUT_ENGINE);
     let addresses = addresses(&first).await;
@@ -45,9 +45,9 @@ async fn a_role_that_nobody_has_is_found_until_somebody_has_it() {
     let missing = "no process has the role matchmaking-engine";
     fleet.eventually_status(admin, 1, &[missing, "playhouse serve --roles matchmaking-engine"]).await;
     let (code, doctor, _) = run(fleet.run(&["doctor"])).await;
-    assert!(code == 1 && doctor.contains(missing), "doctor judges the same: {doctor}");
+    assert!(code == 1 && doctor.contains(missing), "doctor does not report the role: {doctor}");
 
-    // A ticket that waits says why, at a process that is no engine.
+    // A process without the engine can say why a ticket waits.
     let url = format!("http://{}/v1/frontendservice/tickets", addresses["open_match"]);
     let ticket: Value = reqwest::Client::new()
         .post(url)
@@ -60,13 +60,17 @@ async fn a_role_that_nobody_has_is_found_until_somebody_has_it() {
         .unwrap();
     let ticket = ticket["id"].as_str().unwrap();
     let (_, shown, _) = run(fleet.run(&["tickets", "show", ticket, "--admin", admin])).await;
-    assert!(shown.contains(missing), "{shown}");
+    assert!(shown.contains("no running process has the role matchmaking-engine"), "{shown}");
 
     let engine = fleet.with_roles("matchmaking-engine");
     let second = super::addresses(&engine).await;
     for admin in [admin, second["admin"].as_str()] {
         fleet
-            .eventually_status(admin, 0, &["every expected role has a process (2 run)", "matchmaking-engine"])
+            .eventually_status(
+                admin,
+                0,
+                &["every expected role has a process (2 running)", "matchmaking-engine"],
+            )
             .await;
     }
     let (_, doctor, _) = run(fleet.run(&["doctor"])).await;
@@ -75,12 +79,12 @@ async fn a_role_that_nobody_has_is_found_until_somebody_has_it() {
     let killed = Instant::now();
     engine.kill();
     fleet.eventually_status(admin, 1, &[missing, "has been gone for"]).await;
-    assert!(killed.elapsed() >= HEARTBEAT * 2, "one late heartbeat is no death");
+    assert!(killed.elapsed() >= HEARTBEAT * 2, "it was reported as gone after one late heartbeat");
 
-    // One that stops cleanly is gone at once, and without a word.
+    // A process that stops cleanly disappears at once.
     let another = fleet.with_roles("matchmaking-engine");
     super::addresses(&another).await;
-    fleet.eventually_status(admin, 0, &["(2 run)"]).await;
+    fleet.eventually_status(admin, 0, &["(2 running)"]).await;
     another.sigterm();
     assert_eq!(another.wait(PATIENCE).await.code(), Some(0));
     let (_, found, _) = run(fleet.run(&["status", "--json", "--admin", admin])).await;
@@ -91,12 +95,12 @@ async fn a_role_that_nobody_has_is_found_until_somebody_has_it() {
         .iter()
         .map(|process| process["state"].as_str().unwrap())
         .collect();
-    assert_eq!(states, ["running", "gone"], "the one that was killed, and the one that answers");
+    assert_eq!(states, ["running", "gone"], "the process that answers and the killed one");
     assert_eq!(found["missing_roles"], json!(["matchmaking-engine"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_failed_and_leases_are_seen_at_every_process() {
+async fn every_process_shows_failed_events_and_leases() {
     let fleet = need!(Fleet::start().await);
     let (gateway, rest) = (
         fleet.with_roles("gateway,service-api"),
@@ -105,7 +109,7 @@ async fn events_that_failed_and_leases_are_seen_at_every_process() {
     let admins =
         [addresses(&gateway).await, addresses(&rest).await].map(|addresses| addresses["admin"].clone());
     fleet
-        .eventually_status(&admins[0], 0, &["no event has failed or is late", "there are no dead letters"])
+        .eventually_status(&admins[0], 0, &["no event is failed or late", "there are no dead letters"])
         .await;
     let (_, found, _) = run(fleet.run(&["status", "--json", "--admin", &admins[0]])).await;
     let found: Value = serde_json::from_str(&found).unwrap();
@@ -125,7 +129,7 @@ async fn events_that_failed_and_leases_are_seen_at_every_process() {
     }
     for admin in &admins {
         let parts = [
-            "failed events: 1; events that wait behind them: 0",
+            "failed events: 1; events blocked behind them: 0",
             "too large",
             "playhouse outbox blocked",
             "holds 1 of outbox",
@@ -135,12 +139,12 @@ async fn events_that_failed_and_leases_are_seen_at_every_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_laptop_the_one_process_has_all_roles() {
+async fn process_of_playhouse_dev_has_all_roles() {
     let running = dev(&["--ephemeral"]).start().unwrap();
     let addresses = addresses(&running).await;
-    eventually("all is well", PATIENCE, async || {
+    eventually("the process has all roles", PATIENCE, async || {
         let (code, shown, errors) = run(playhouse(&["status", "--admin", &addresses["admin"]])).await;
-        let fits = code == 0 && shown.contains("every expected role has a process (1 run)");
+        let fits = code == 0 && shown.contains("every expected role has a process (1 running)");
         fits.then_some(()).ok_or(format!("{code} {shown}{errors}"))
     })
     .await;

@@ -1,4 +1,4 @@
-//! `playhouse tickets`, for operators.
+//! `playhouse tickets`.
 
 use reqwest::Client;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use testkit::eventually;
 use super::{PATIENCE, addresses, dev, playhouse, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_sees_tickets_and_can_mend_them() {
+async fn operator_lists_releases_and_deletes_tickets() {
     let running = dev(&["--ephemeral"]).start().unwrap();
     let addresses = addresses(&running).await;
     let admin = format!("http://{}", addresses["admin"]);
@@ -23,16 +23,19 @@ async fn an_operator_sees_tickets_and_can_mend_them() {
 
     let alone = create().await;
     let (code, listed, _) = tickets(&["list"]).await;
-    assert!(code == 0 && listed.contains(&alone) && listed.contains("1 of 1 tickets"), "{listed}");
-    // The engine fetches it now and then.
-    eventually("it is shown as waiting, and why", PATIENCE, async || {
+    assert!(
+        code == 0 && listed.contains(&alone) && listed.contains("1 of 1 ticket in matchmaking"),
+        "{listed}"
+    );
+    // The engine fetches it periodically, and then it is pending.
+    eventually("it is shown as waiting, with the reason", PATIENCE, async || {
         let (_, shown, _) = tickets(&["show", &alone]).await;
-        let why = "profile duel, pool everybody: it is in, with 0 other tickets";
+        let why = "profile duel, pool all: admitted, with 0 other tickets";
         (shown.contains("waiting") && shown.contains(why)).then_some(()).ok_or(shown)
     })
     .await;
     let (code, released, _) = tickets(&["release", &alone]).await;
-    assert!(code == 0 && released.contains("is free to be matched"), "{released}");
+    assert!(code == 0 && released.contains("is released and can be matched"), "{released}");
     let (code, deleted, _) = tickets(&["delete", &alone]).await;
     assert!(code == 0 && deleted.contains("is deleted"), "{deleted}");
 
@@ -51,7 +54,7 @@ async fn an_operator_sees_tickets_and_can_mend_them() {
 }
 
 #[tokio::test]
-async fn where_nobody_answers_the_operator_is_told_what_to_do() {
+async fn unreachable_admin_api_is_explained() {
     let (code, _, error) = run(playhouse(&["tickets", "--admin", "http://127.0.0.1:9", "list"])).await;
     assert!(code == 1 && error.contains("--admin"), "{error}");
 }

@@ -1,12 +1,12 @@
-//! The realm, seen by a stand-in for the gateway.
+//! The realm, checked with a test client in place of the gateway.
 
 use testkit::eventually;
 
-use super::stand_in::{Client, came_back, refresh, sign_in, sign_in_url};
+use super::test_client::{TestClient, refresh, sign_in, sign_in_url, wait_for_callback};
 use super::*;
 
-pub(super) async fn is_what_the_gateway_needs(keycloak: &Keycloak, browser: &Browser) {
-    let client = Client::serve().await;
+pub(super) async fn meets_the_requirements(keycloak: &Keycloak, browser: &Browser) {
+    let client = TestClient::serve().await;
     keycloak.set_gateway_url(&client.url).await;
 
     // Discovery.
@@ -15,9 +15,9 @@ pub(super) async fn is_what_the_gateway_needs(keycloak: &Keycloak, browser: &Bro
     assert_eq!(discovery["issuer"], keycloak.issuer());
     assert_eq!(discovery["backchannel_logout_session_supported"], true);
 
-    // People, with PKCE alone.
+    // Users sign in, with PKCE only.
     browser.goto(sign_in_url(keycloak, &client, false)).await;
-    assert_eq!(came_back(browser, &client).await["error"], "invalid_request");
+    assert_eq!(wait_for_callback(browser, &client).await["error"], "invalid_request");
     let tokens = sign_in(browser, keycloak, &client, "root-eve", Keycloak::PASSWORD).await;
     let (access, identity) = (part(&tokens["access_token"], 1), part(&tokens["id_token"], 1));
     assert_eq!((&access["aud"], &access["iss"]), (&json!("playhouse"), &json!(keycloak.issuer())));
@@ -26,7 +26,7 @@ pub(super) async fn is_what_the_gateway_needs(keycloak: &Keycloak, browser: &Bro
     assert!(has_role(&access, "playhouse-operator") && has_role(&identity, "playhouse-operator"));
     assert_eq!(access["sid"], identity["sid"]);
 
-    // Refresh tokens rotate: one that comes a second time ends the session.
+    // Refresh tokens rotate: a reused one ends the session.
     let (status, fresh) = refresh(keycloak, &tokens).await;
     assert_eq!(status, 200, "{fresh}");
     assert_eq!(refresh(keycloak, &tokens).await.1["error"], "invalid_grant");
@@ -39,22 +39,23 @@ pub(super) async fn is_what_the_gateway_needs(keycloak: &Keycloak, browser: &Bro
     }
     assert!(!has_role(&claims, "playhouse-may-operator"));
 
-    // New users, and the end of their sessions from afar.
+    // A new user signs in, and an administrator ends the session.
     let carol = keycloak.create_user("carol", "a password", &["playhouse-operator"]).await;
     let tokens = sign_in(browser, keycloak, &client, "carol", "a password").await;
     let (access, identity) = (part(&tokens["access_token"], 1), part(&tokens["id_token"], 1));
     assert_eq!(access["sub"], carol);
     assert!(has_role(&access, "playhouse-operator"));
     assert_eq!(keycloak.sessions_of("carol").await, 1);
-    client.told.lock().unwrap().clear();
+    client.logouts.lock().unwrap().clear();
     keycloak.log_out("carol").await;
-    let told =
-        eventually("a back-channel logout", DEADLINE, || async { client.told.lock().unwrap().pop() }).await;
-    let logout = json!(told.strip_prefix("logout_token=").unwrap());
+    let received =
+        eventually("a back-channel logout", DEADLINE, || async { client.logouts.lock().unwrap().pop() })
+            .await;
+    let logout = json!(received.strip_prefix("logout_token=").unwrap());
     assert_eq!(part(&logout, 1)["sid"], identity["sid"]);
     assert_eq!(keycloak.sessions_of("carol").await, 0);
 
-    // Keys.
+    // After a key rotation the old key stays published until it is retired.
     let signer = async || part(&service_token(keycloak).await, 0)["kid"].clone();
     let old = signer().await;
     keycloak.rotate_keys().await;

@@ -1,4 +1,4 @@
-//! Requests to a fleet: to whichever gateway answers, until one does.
+//! Requests to the gateways of a fleet, retried until one of them answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
-/// Answers after which a client sends the same request again.
-const AGAIN: [StatusCode; 3] =
+/// The statuses after which a client sends the same request again.
+const RETRYABLE: [StatusCode; 3] =
     [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 
-/// Where a fleet can be reached, and the keys to it.
+/// The addresses of a fleet, and the issuer and payment provider that it trusts.
 #[derive(Clone)]
-pub(crate) struct Place {
-    /// The gateways, some of which may be gone.
+pub(crate) struct FleetAccess {
+    /// The addresses of the gateways. Some of them may be gone.
     pub(crate) gateways: Vec<String>,
-    /// The admin API of a process that lives to the end.
+    /// The admin API of a process that runs until the end of the test.
     pub(crate) admin: String,
     pub(crate) issuer: Arc<testkit::issuer::Issuer>,
     pub(crate) signer: Arc<testkit::issuer::Signer>,
@@ -32,7 +32,7 @@ pub(crate) struct Api {
     admin: String,
 }
 
-/// A request that is repeated until it is answered.
+/// A request that is retried until it is answered.
 pub(crate) struct Request<'a> {
     pub(crate) method: Method,
     pub(crate) path: String,
@@ -41,21 +41,21 @@ pub(crate) struct Request<'a> {
 }
 
 impl Api {
-    pub(crate) fn of(place: &Place) -> Self {
-        // One connection per gateway: thousands of sockets would be a load of their own.
+    pub(crate) fn new(fleet: &FleetAccess) -> Self {
+        // One connection per gateway: thousands of sockets would add load that is not measured.
         let client =
             Client::builder().http2_prior_knowledge().timeout(Duration::from_secs(20)).build().unwrap();
-        let gateways = Arc::new(place.gateways.clone());
-        Self { client, gateways, next: Arc::default(), admin: place.admin.clone() }
+        let gateways = Arc::new(fleet.gateways.clone());
+        Self { client, gateways, next: Arc::default(), admin: fleet.admin.clone() }
     }
 
-    /// Sends a request to one gateway after another until one answers with something else than "try again".
+    /// Sends a request to one gateway after another until one gives a final response.
     pub(crate) async fn send(&self, request: &Request<'_>) -> (StatusCode, Value) {
         let mut pause = Duration::from_millis(100);
         loop {
             let at = self.next.fetch_add(1, Ordering::Relaxed) % self.gateways.len();
             if let Some((status, body)) = self.try_send(&self.gateways[at], request).await
-                && !AGAIN.contains(&status)
+                && !RETRYABLE.contains(&status)
             {
                 return (status, body);
             }
@@ -79,8 +79,8 @@ impl Api {
         Some((status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
     }
 
-    /// Calls the admin API until it answers with success: a database that restarts under load takes its time.
-    pub(crate) async fn operate(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
+    /// Calls the admin API until it succeeds: a database that restarts under load takes a while.
+    pub(crate) async fn call_admin(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
         let headers = vec![
             ("idempotency-key", format!("{method}:{path}")),
             ("authorization", format!("Bearer {}", super::OPERATOR_TOKEN)),

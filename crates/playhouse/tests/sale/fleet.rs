@@ -1,4 +1,4 @@
-//! Where the sale takes place: a fleet on servers, or one process on embedded stores.
+//! The processes under test: a fleet on servers, or one process on embedded stores.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use async_nats::jetstream::{self, consumer::AckPolicy, consumer::pull};
 use futures::StreamExt;
 use serde_json::Value;
 use testkit::issuer::{Issuer, Signer};
-use testkit::{Database, Folder, Nats, PaymentProvider, Redis, Running, SqlServer, eventually};
+use testkit::{Database, Folder, Nats, PaymentProvider, Redis, RunningProgram, SqlServer, eventually};
 
-use super::api::Place;
+use super::api::FleetAccess;
 use super::verdict::Events;
 use super::{OPERATOR_TOKEN, PATIENCE, playhouse};
 
-/// Three processes with all roles, on servers of their own.
+/// Three processes with all roles, on private servers.
 pub(crate) struct Fleet {
-    // Dropped in this order: first what needs the next.
-    processes: Vec<Running>,
-    place: Place,
+    // Fields are dropped in this order: each needs the ones below it.
+    processes: Vec<RunningProgram>,
+    access: FleetAccess,
     _folder: Folder,
     _database: Database,
     sql: SqlServer,
@@ -25,10 +25,10 @@ pub(crate) struct Fleet {
     nats: Nats,
 }
 
-/// One process on SQLite, everything else in process.
-pub(crate) struct Laptop {
-    _process: Running,
-    place: Place,
+/// One process with embedded stores.
+pub(crate) struct SingleProcess {
+    _process: RunningProgram,
+    access: FleetAccess,
     _folder: Folder,
 }
 
@@ -38,18 +38,18 @@ impl Fleet {
         let (database, folder) = (sql.database().await, Folder::fresh().unwrap());
         let stores = [
             ("PLAYHOUSE_DB_URL", database.url().to_owned()),
-            ("PLAYHOUSE_HOT_URL", redis.url()),
+            ("PLAYHOUSE_REDIS_URL", redis.url()),
             ("PLAYHOUSE_BUS_URL", nats.url()),
         ];
-        let (processes, place) = start(3, &folder, &stores).await;
-        Ok(Self { processes, place, _folder: folder, _database: database, sql, redis, nats })
+        let (processes, access) = start(3, &folder, &stores).await;
+        Ok(Self { processes, access, _folder: folder, _database: database, sql, redis, nats })
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.place.clone()
+    pub(crate) fn access(&self) -> FleetAccess {
+        self.access.clone()
     }
 
-    /// Removes everything from Redis: the line, the sessions, the limits.
+    /// Removes everything from Redis: the line, the sessions, the rate limits.
     pub(crate) async fn empty_redis(&self) {
         let client = redis::Client::open(self.redis.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -62,14 +62,14 @@ impl Fleet {
         self.sql.start_again().await.unwrap();
     }
 
-    /// Kills one process without warning. The admin API of the first one is used to the end.
-    pub(crate) fn kill_a_process(&self) {
+    /// Kills the third process. The first one stays, because the test uses its admin API.
+    pub(crate) fn kill_one_process(&self) {
         self.processes[2].kill();
     }
 
     /// Reads the events of the sale from the stream, once the outbox has nothing left to publish.
     pub(crate) async fn events(&self) -> Events {
-        published(&self.place.admin).await;
+        wait_until_published(&self.access.admin).await;
         let client = async_nats::connect(self.nats.url()).await.unwrap();
         let stream = jetstream::new(client).get_stream("PLAYHOUSE").await.unwrap();
         let count = stream.cached_info().state.messages.try_into().unwrap();
@@ -83,30 +83,34 @@ impl Fleet {
     }
 }
 
-impl Laptop {
+impl SingleProcess {
     pub(crate) async fn start() -> Result<Self, testkit::Error> {
         let folder = Folder::fresh().unwrap();
         let url = format!("sqlite:{}", folder.path().join("playhouse.db").display());
-        let (mut processes, place) = start(1, &folder, &[("PLAYHOUSE_DB_URL", url)]).await;
-        Ok(Self { _process: processes.remove(0), place, _folder: folder })
+        let (mut processes, access) = start(1, &folder, &[("PLAYHOUSE_DB_URL", url)]).await;
+        Ok(Self { _process: processes.remove(0), access, _folder: folder })
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.place.clone()
+    pub(crate) fn access(&self) -> FleetAccess {
+        self.access.clone()
     }
 
-    /// Waits until every event was published, none of them given up. Each buyer's inbox shows that its events came once.
-    pub(crate) async fn has_published_everything(&self) {
-        published(&self.place.admin).await;
+    /// Waits until every event is published, and fails if one was given up. Each buyer's inbox shows that its events arrived once.
+    pub(crate) async fn wait_until_all_is_published(&self) {
+        wait_until_published(&self.access.admin).await;
     }
 }
 
 /// Starts processes with all roles.
-async fn start(count: usize, folder: &Folder, stores: &[(&str, String)]) -> (Vec<Running>, Place) {
+async fn start(
+    count: usize,
+    folder: &Folder,
+    stores: &[(&str, String)],
+) -> (Vec<RunningProgram>, FleetAccess) {
     let signer = Arc::new(Signer::ec("sale"));
     let issuer = Arc::new(Issuer::start(&[&signer]).await);
     let config = folder.path().join("playhouse.toml");
-    // Players carry its webhooks to whichever gateway answers.
+    // The provider has no URL: the players deliver its webhooks to any gateway that answers.
     let provider = Arc::new(PaymentProvider::start("").await);
     std::fs::write(&config, settings(&issuer.url, &provider.secret)).unwrap();
     let program = playhouse(&["serve", "--print-addresses"]).env("PLAYHOUSE_CONFIG", &config);
@@ -120,10 +124,10 @@ async fn start(count: usize, folder: &Folder, stores: &[(&str, String)]) -> (Vec
         admin = admin.or(addresses.remove("admin"));
         processes.push(running);
     }
-    (processes, Place { gateways, admin: admin.unwrap(), issuer, signer, provider })
+    (processes, FleetAccess { gateways, admin: admin.unwrap(), issuer, signer, provider })
 }
 
-/// All players have one address, so the limits per address are out of the way.
+/// Returns the configuration. All players come from one address, so the limits per address are raised.
 fn settings(issuer: &str, payment_secret: &str) -> String {
     let operator = http_server::TokenHash::of(OPERATOR_TOKEN);
     format!(
@@ -136,7 +140,7 @@ buckets = 1000
 issuer = "{issuer}"
 [listen]
 gateway = "127.0.0.1:0"
-internal = "127.0.0.1:0"
+service_api = "127.0.0.1:0"
 admin = "127.0.0.1:0"
 open_match = "127.0.0.1:0"
 max_streams = 100000
@@ -152,11 +156,11 @@ token_hash = "{operator}"
     )
 }
 
-/// Waits until the outbox has nothing left to publish.
-async fn published(admin: &str) {
+/// Waits until the outbox has nothing left to publish, and fails if an event was given up.
+async fn wait_until_published(admin: &str) {
     eventually("everything is published", PATIENCE * 4, async || {
         let open = in_outbox(admin, "open").await;
-        if open.is_empty() { Ok(()) } else { Err(format!("{} events are open", open.len())) }
+        if open.is_empty() { Ok(()) } else { Err(format!("{} events are not published", open.len())) }
     })
     .await;
     let failed = in_outbox(admin, "failed").await;

@@ -1,7 +1,7 @@
-//! One whole sale through the front door: players join, wait, are admitted, reserve, pay and own the item, while servers and
-//! processes die. Every unit is sold once, and every player learns how it ended.
+//! A whole sale through the gateway: players join, wait, are admitted, reserve, pay and own the item, while servers and processes
+//! are killed. Every unit is sold once, and every player is notified of the result.
 //!
-//! A binary of its own: it takes both cores, and reports how long the sale took.
+//! A separate test binary, because it uses all cores and reports how long the sale took.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use testkit::{Program, need};
 
-use fleet::{Fleet, Laptop};
+use fleet::{Fleet, SingleProcess};
 use sale::Sale;
 use size::Size;
 
-/// The token of the operator who sells.
+/// The token of the operator who runs the sale.
 const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a fault may keep a fleet from answering, on a machine that has thousands of players beside it.
+/// How long a fault may keep the fleet from answering, on a machine that also simulates thousands of players.
 const OUTAGE: Duration = Duration::from_secs(120);
 
 fn playhouse(args: &[&str]) -> Program {
@@ -38,16 +38,16 @@ fn show(line: &str) {
 
 /// Three processes on MariaDB, Redis and NATS. Redis is emptied, MariaDB is killed and restarted, one process is killed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sale_on_a_fleet_survives_faults_and_sells_every_unit_once() {
-    let size = Size::asked();
+async fn fleet_sells_every_unit_once_despite_faults() {
+    let size = Size::from_env();
     let mut fleet = need!(Fleet::start().await);
-    let sale = Sale::open(fleet.place(), &size).await;
-    sale.has_sold(size.units / 4).await;
+    let sale = Sale::open(fleet.access(), &size).await;
+    sale.wait_until_sold(size.units / 4).await;
     fleet.empty_redis().await;
-    sale.has_sold(size.units / 2).await;
+    sale.wait_until_sold(size.units / 2).await;
     fleet.restart_sql().await;
-    sale.has_sold(size.units * 3 / 4).await;
-    fleet.kill_a_process();
+    sale.wait_until_sold(size.units * 3 / 4).await;
+    fleet.kill_one_process();
     let verdict = sale.finish().await;
     let events = fleet.events().await;
     show(&format!(
@@ -56,13 +56,13 @@ async fn a_sale_on_a_fleet_survives_faults_and_sells_every_unit_once() {
     ));
 }
 
-/// One process on SQLite, everything else embedded.
+/// One process with embedded stores.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sale_in_one_process_sells_every_unit_once() {
-    let size = Size::asked();
-    let laptop = need!(Laptop::start().await);
-    let sale = Sale::open(laptop.place(), &size).await;
+async fn single_process_sells_every_unit_once() {
+    let size = Size::from_env();
+    let process = need!(SingleProcess::start().await);
+    let sale = Sale::open(process.access(), &size).await;
     let verdict = sale.finish().await;
-    laptop.has_published_everything().await;
+    process.wait_until_all_is_published().await;
     show(&format!("one process on SQLite: {}", verdict.check(&size, None)));
 }

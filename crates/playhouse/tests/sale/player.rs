@@ -12,55 +12,55 @@ use tokio::sync::Semaphore;
 use super::api::{Api, Request};
 use super::verdict::ITEM;
 
-/// How long a notification may take after everything is over.
-const NOTIFIED: Duration = Duration::from_secs(120);
+/// How long a notification may take after the sale has ended.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What became of a player.
+/// How the sale ended for a player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Owns a unit, by this order.
+    /// The player owns a unit, by this order.
     Bought(String),
-    /// Was admitted and did not come, or came too late.
-    NotShown,
-    /// Was admitted and found nothing to buy.
+    /// The player was admitted, but did not arrive in time.
+    NoShow,
+    /// The player was admitted when nothing was left to buy.
     SoldOut,
-    /// Still waited when the sale ended.
+    /// The player still waited when the sale ended.
     NotAdmitted,
 }
 
 impl Ending {
-    /// The order by which the player owns a unit.
+    /// Returns the order by which the player owns a unit.
     pub(crate) fn order(&self) -> Option<&String> {
         match self {
             Self::Bought(order) => Some(order),
-            Self::NotShown | Self::SoldOut | Self::NotAdmitted => None,
+            Self::NoShow | Self::SoldOut | Self::NotAdmitted => None,
         }
     }
 }
 
-/// What all players share.
-pub(crate) struct Crowd {
+/// The state that all players share.
+pub(crate) struct Shared {
     pub(crate) api: Api,
     pub(crate) drop: String,
     pub(crate) provider: Arc<PaymentProvider>,
     pub(crate) joining: Semaphore,
-    /// How long a player waits at most before looking again.
-    pub(crate) longest_pause: Duration,
+    /// The longest pause between two polls of a player.
+    pub(crate) max_poll_interval: Duration,
 }
 
 /// A player with an access token.
 pub(crate) struct Player {
     pub(crate) name: String,
     pub(crate) token: String,
-    pub(crate) crowd: Arc<Crowd>,
-    /// One in twenty is admitted and never comes.
+    pub(crate) shared: Arc<Shared>,
+    /// Whether the player never arrives after the admission.
     pub(crate) is_no_show: bool,
 }
 
 impl Player {
-    /// Joins, waits, buys. Returns once it is known how it ended.
+    /// Joins, waits and buys. Returns how it ended.
     pub(crate) async fn play(&self) -> Ending {
-        let turn = self.crowd.joining.acquire().await.unwrap();
+        let turn = self.shared.joining.acquire().await.unwrap();
         let (status, joined) = self.post(&self.of_drop("/join"), None).await;
         drop(turn);
         assert!(status.is_success(), "{}: {status} {joined}", self.name);
@@ -70,15 +70,15 @@ impl Player {
             assert_eq!(status, StatusCode::OK, "{}: {place}", self.name);
             match place["state"].as_str().unwrap() {
                 "waiting" => {}
-                "entered" if self.is_no_show => return Ending::NotShown,
+                "entered" if self.is_no_show => return Ending::NoShow,
                 "entered" => break place["admission"]["token"].as_str().unwrap().to_owned(),
-                "expired" => return Ending::NotShown,
+                "expired" => return Ending::NoShow,
                 "left" => return Ending::NotAdmitted,
                 other => panic!("{}: joined, and is {other}: {place}", self.name),
             }
-            // A page polls where it has no stream: seldom, and the longer the less.
+            // Polls like a page without a stream: with a growing interval.
             tokio::time::sleep(pause + Duration::from_millis(fastrand::u64(..1_000))).await;
-            pause = (pause * 2).min(self.crowd.longest_pause);
+            pause = (pause * 2).min(self.shared.max_poll_interval);
         };
         self.buy(&admission).await
     }
@@ -86,18 +86,18 @@ impl Player {
     async fn buy(&self, admission: &str) -> Ending {
         let order = loop {
             let Some(reservation) = self.reserve(admission).await else { return Ending::SoldOut };
-            let (status, answer) =
+            let (status, response) =
                 self.post(&self.of_drop(&format!("/reservations/{reservation}/pay")), None).await;
-            match cause(&answer) {
-                _ if status.is_success() => break answer,
-                // An outage may outlast the time that units are held for.
+            match cause(&response) {
+                _ if status.is_success() => break response,
+                // An outage may last longer than the reservation.
                 Some("reservation-ended") => {}
-                _ => panic!("{}: {status} {answer}", self.name),
+                _ => panic!("{}: {status} {response}", self.name),
             }
         };
         let id = order["order_id"].as_str().unwrap().to_owned();
         self.pay(&order).await;
-        // A webhook that was answered with success has decided the order.
+        // The order is decided once a webhook was answered with success.
         let (status, order) = self.get(&format!("/v1/orders/{id}")).await;
         assert_eq!(status, StatusCode::OK, "{}: {order}", self.name);
         match order["state"].as_str().unwrap() {
@@ -110,26 +110,26 @@ impl Player {
     /// Reserves one unit. Returns none if the player is not admitted any more.
     async fn reserve(&self, admission: &str) -> Option<String> {
         let body = json!({ "quantity": 1, "admission": admission });
-        // One key for all repetitions of this one reservation.
+        // All retries of this reservation use the same key.
         let key = format!("{:016x}", fastrand::u64(..));
         loop {
             let headers = vec![self.authorization(), ("idempotency-key", key.clone())];
             let (method, path, text) = (Method::POST, self.of_drop("/reservations"), body.to_string());
             let request = Request { method, path, headers, body: Some(&text) };
-            let (status, answer) = self.crowd.api.send(&request).await;
-            match cause(&answer) {
+            let (status, response) = self.shared.api.send(&request).await;
+            match cause(&response) {
                 _ if status.is_success() => {
-                    return Some(answer["reservation_id"].as_str().unwrap().to_owned());
+                    return Some(response["reservation_id"].as_str().unwrap().to_owned());
                 }
-                // Units of players who do not pay come back.
+                // The units of players who do not pay become available again.
                 Some("sold-out") => tokio::time::sleep(Duration::from_secs(1)).await,
                 Some("admission-ended" | "not-admitted" | "not-open") => return None,
-                _ => panic!("{}: {status} {answer}", self.name),
+                _ => panic!("{}: {status} {response}", self.name),
             }
         }
     }
 
-    /// Has a payment provider confirm the order: some webhooks are repeated, some are forged first.
+    /// Pays: delivers the provider's webhook, sometimes twice, and sometimes after a forged one.
     async fn pay(&self, order: &Value) {
         let payment = Payment {
             id: format!("pay_{}", self.name),
@@ -137,9 +137,9 @@ impl Player {
             amount: order["amount"].as_i64().unwrap(),
             currency: order["currency"].as_str().unwrap().to_owned(),
         };
-        let webhook = self.crowd.provider.webhook("succeeded", &payment);
+        let webhook = self.shared.provider.webhook("succeeded", &payment);
         if fastrand::u8(..4) == 0 {
-            let (status, _) = self.deliver(&self.crowd.provider.forged(&webhook)).await;
+            let (status, _) = self.deliver(&self.shared.provider.forge(&webhook)).await;
             assert!(status.is_client_error(), "a forged webhook is answered with {status}");
         }
         for _ in 0..fastrand::usize(1..=2) {
@@ -148,26 +148,30 @@ impl Player {
         }
     }
 
-    /// Waits until the inbox has what fits the ending, and fails if it has it twice.
-    pub(crate) async fn is_notified(&self, ending: &Ending) {
+    /// Waits until the inbox has the notification of this ending. Fails if a notification is there twice.
+    pub(crate) async fn wait_until_notified(&self, ending: &Ending) {
         let expected = match ending {
             Ending::Bought(_) => "order-paid",
-            Ending::NotShown | Ending::SoldOut => "drop-admitted",
+            Ending::NoShow | Ending::SoldOut => "drop-admitted",
             Ending::NotAdmitted => "drop-wait-ended",
         };
-        testkit::eventually(&format!("{} has {expected} in the inbox", self.name), NOTIFIED, async || {
-            let (status, inbox) = self.get("/v1/notifications").await;
-            assert_eq!(status, StatusCode::OK, "{}: {inbox}", self.name);
-            let notifications = inbox["notifications"].as_array().unwrap();
-            // A player whose join is repeated after the admission has ended is admitted again, and notified of both.
-            let mut seen = HashSet::new();
-            let is_repeated = |one: &&Value| !seen.insert(format!("{}{}", one["template"], one["data"]));
-            if let Some(repeated) = notifications.iter().find(is_repeated) {
-                panic!("{} is notified twice: {repeated}", self.name);
-            }
-            let is_there = notifications.iter().any(|one| one["template"] == expected);
-            if is_there { Ok(()) } else { Err(inbox.to_string()) }
-        })
+        testkit::eventually(
+            &format!("{} has {expected} in the inbox", self.name),
+            NOTIFY_TIMEOUT,
+            async || {
+                let (status, inbox) = self.get("/v1/notifications").await;
+                assert_eq!(status, StatusCode::OK, "{}: {inbox}", self.name);
+                let notifications = inbox["notifications"].as_array().unwrap();
+                // A player whose join is retried after the admission has ended is admitted again, and notified of both admissions.
+                let mut seen = HashSet::new();
+                let is_repeated = |one: &&Value| !seen.insert(format!("{}{}", one["template"], one["data"]));
+                if let Some(repeated) = notifications.iter().find(is_repeated) {
+                    panic!("{} is notified twice: {repeated}", self.name);
+                }
+                let is_there = notifications.iter().any(|one| one["template"] == expected);
+                if is_there { Ok(()) } else { Err(inbox.to_string()) }
+            },
+        )
         .await;
     }
 
@@ -182,7 +186,10 @@ impl Player {
     async fn deliver(&self, webhook: &PaymentWebhook) -> (StatusCode, Value) {
         let headers = webhook.headers().into();
         let path = "/v1/payments/webhook".to_owned();
-        self.crowd.api.send(&Request { method: Method::POST, path, headers, body: Some(&webhook.body) }).await
+        self.shared
+            .api
+            .send(&Request { method: Method::POST, path, headers, body: Some(&webhook.body) })
+            .await
     }
 
     pub(crate) async fn get(&self, path: &str) -> (StatusCode, Value) {
@@ -196,7 +203,7 @@ impl Player {
     async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
         let (path, text) = (path.to_owned(), body.map(Value::to_string));
         let request = Request { method, path, headers: vec![self.authorization()], body: text.as_deref() };
-        self.crowd.api.send(&request).await
+        self.shared.api.send(&request).await
     }
 
     fn authorization(&self) -> (&'static str, String) {
@@ -204,11 +211,11 @@ impl Player {
     }
 
     fn of_drop(&self, rest: &str) -> String {
-        format!("/v1/drops/{}{rest}", self.crowd.drop)
+        format!("/v1/drops/{}{rest}", self.shared.drop)
     }
 }
 
-/// The end of a problem's type: why drops refused.
-fn cause(answer: &Value) -> Option<&str> {
-    answer["type"].as_str()?.rsplit_once("drops:").map(|(_, cause)| cause)
+/// Returns the last part of a problem's type: why the drop refused the request.
+fn cause(response: &Value) -> Option<&str> {
+    response["type"].as_str()?.rsplit_once("drops:").map(|(_, cause)| cause)
 }

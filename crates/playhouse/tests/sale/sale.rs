@@ -1,4 +1,4 @@
-//! The sale: a drop, its players, and what an operator does with it.
+//! The sale: a drop, its players and the calls of the operator.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use testkit::eventually;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::api::{Api, Place};
-use super::player::{Crowd, Ending, Player};
+use super::api::{Api, FleetAccess};
+use super::player::{Ending, Player, Shared};
 use super::size::Size;
-use super::verdict::{Ended, ITEM, Verdict};
+use super::verdict::{ITEM, PlayerReport, Verdict};
 
 /// How long the whole sale may take.
-const LONGEST: Duration = Duration::from_secs(900);
-/// How many players join at once: as many as any machine bears, so that the crowd comes as fast as it is let in.
+const SALE_TIMEOUT: Duration = Duration::from_secs(900);
+/// How many players join concurrently: few enough for any machine, so that joining is limited by the gateways.
 const JOINING: usize = 64;
-/// How many inboxes are read at once.
-const TOGETHER: usize = 64;
+/// How many inboxes are read concurrently.
+const CONCURRENT_READS: usize = 64;
 
 /// A sale that is open.
 pub(crate) struct Sale {
-    crowd: Arc<Crowd>,
+    shared: Arc<Shared>,
     units: usize,
     began: Instant,
     players: Vec<(Arc<Player>, JoinHandle<Ending>)>,
@@ -32,8 +32,8 @@ pub(crate) struct Sale {
 
 impl Sale {
     /// Creates a drop, lets all players join, and opens it.
-    pub(crate) async fn open(place: Place, size: &Size) -> Self {
-        let api = Api::of(&place);
+    pub(crate) async fn open(fleet: FleetAccess, size: &Size) -> Self {
+        let api = Api::new(&fleet);
         let rate = size.admitted_per_second();
         let drop = json!({
             "name": "sale", "resource": ITEM, "stock": size.units,
@@ -44,69 +44,69 @@ impl Sale {
                 },
             },
         });
-        let created = api.operate(Method::POST, "/drops", Some(&drop)).await;
+        let created = api.call_admin(Method::POST, "/drops", Some(&drop)).await;
         let drop = created["drop_id"].as_str().unwrap().to_owned();
-        // Until it is opened by hand, once all wait.
+        // Far in the future: the test opens the drop once all players wait.
         let schedule = json!({ "opens_at": "2126-01-01T00:00:00Z" });
-        api.operate(Method::POST, &format!("/drops/{drop}/schedule"), Some(&schedule)).await;
-        let crowd = Arc::new(Crowd {
+        api.call_admin(Method::POST, &format!("/drops/{drop}/schedule"), Some(&schedule)).await;
+        let shared = Arc::new(Shared {
             api,
             drop,
-            provider: place.provider.clone(),
+            provider: fleet.provider.clone(),
             joining: Semaphore::new(JOINING),
-            longest_pause: size.longest_pause(),
+            max_poll_interval: size.max_poll_interval(),
         });
         let players = (0..size.players).map(|number| {
             let name = format!("player-{number}");
-            let mut claims = place.issuer.claims(&name);
-            claims["exp"] = json!(testkit::issuer::now() + LONGEST.as_secs());
-            let (token, crowd) = (place.signer.sign(&claims), crowd.clone());
-            let player = Arc::new(Player { name, token, crowd, is_no_show: number % 20 == 7 });
+            let mut claims = fleet.issuer.claims(&name);
+            claims["exp"] = json!(testkit::issuer::now() + SALE_TIMEOUT.as_secs());
+            let (token, shared) = (fleet.signer.sign(&claims), shared.clone());
+            let player = Arc::new(Player { name, token, shared, is_no_show: number % 20 == 7 });
             let playing = player.clone();
             (player, tokio::spawn(async move { playing.play().await }))
         });
         let players = players.collect();
-        let show = format!("/drops/{}", crowd.drop);
-        eventually("all players wait", LONGEST, async || {
-            let found = crowd.api.operate(Method::GET, &show, None).await;
+        let show = format!("/drops/{}", shared.drop);
+        eventually("all players wait", SALE_TIMEOUT, async || {
+            let found = shared.api.call_admin(Method::GET, &show, None).await;
             if found["waiting"] == size.players { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
-        crowd.api.operate(Method::POST, &format!("{show}/open"), None).await;
-        Self { crowd, units: size.units, began: Instant::now(), players }
+        shared.api.call_admin(Method::POST, &format!("{show}/open"), None).await;
+        Self { shared, units: size.units, began: Instant::now(), players }
     }
 
-    /// Waits until so many units are sold.
-    pub(crate) async fn has_sold(&self, units: usize) {
-        eventually(&format!("{units} of {} units are sold", self.units), LONGEST, async || {
-            let audit = audit(&self.crowd).await;
+    /// Waits until at least `units` units are sold.
+    pub(crate) async fn wait_until_sold(&self, units: usize) {
+        eventually(&format!("{units} of {} units are sold", self.units), SALE_TIMEOUT, async || {
+            let audit = audit(&self.shared).await;
             let sold = audit["stock"]["sold"].as_u64().unwrap();
             if sold >= units as u64 { Ok(()) } else { Err(audit.to_string()) }
         })
         .await;
     }
 
-    /// Waits until everything is sold, and collects how it ended for every player.
+    /// Waits until everything is sold, and collects the results of all players.
     pub(crate) async fn finish(self) -> Verdict {
-        self.has_sold(self.units).await;
+        self.wait_until_sold(self.units).await;
         let sold_after = self.began.elapsed();
-        let path = format!("/drops/{}", self.crowd.drop);
-        eventually("the drop that is sold out closes by itself", LONGEST, async || {
-            let found = self.crowd.api.operate(Method::GET, &path, None).await;
+        let path = format!("/drops/{}", self.shared.drop);
+        eventually("the drop closes once it is sold out", SALE_TIMEOUT, async || {
+            let found = self.shared.api.call_admin(Method::GET, &path, None).await;
             if found["state"] == "CLOSED" { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
-        let ended = stream::iter(self.players).map(async |(player, playing)| {
-            let ending = tokio::time::timeout(LONGEST, playing).await.unwrap().unwrap();
-            player.is_notified(&ending).await;
-            Ended { owned: player.owned().await, ending }
+        let reports = stream::iter(self.players).map(async |(player, playing)| {
+            let ending = tokio::time::timeout(SALE_TIMEOUT, playing).await.unwrap().unwrap();
+            player.wait_until_notified(&ending).await;
+            PlayerReport { owned: player.owned().await, ending }
         });
-        let players = ended.buffer_unordered(TOGETHER).collect().await;
-        let audit = audit(&self.crowd).await;
+        let players = reports.buffer_unordered(CONCURRENT_READS).collect().await;
+        let audit = audit(&self.shared).await;
         Verdict { players, audit, sold_after, ended_after: self.began.elapsed() }
     }
 }
 
-async fn audit(crowd: &Crowd) -> Value {
-    crowd.api.operate(Method::GET, &format!("/drops/{}/audit", crowd.drop), None).await
+async fn audit(shared: &Shared) -> Value {
+    shared.api.call_admin(Method::GET, &format!("/drops/{}/audit", shared.drop), None).await
 }

@@ -1,4 +1,4 @@
-//! How a sale ended, and whether that is right.
+//! The result of a sale, and the checks on it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,35 +8,35 @@ use serde_json::Value;
 use super::player::Ending;
 use super::size::Size;
 
-/// What is sold.
+/// The resource that is sold.
 pub(crate) const ITEM: &str = "sale.item";
 
-/// How it ended for a player.
-pub(crate) struct Ended {
+/// The result of a player.
+pub(crate) struct PlayerReport {
     pub(crate) ending: Ending,
     /// How many units the player owns.
     pub(crate) owned: u64,
 }
 
-/// How it ended for all.
+/// The result of the whole sale.
 pub(crate) struct Verdict {
-    pub(crate) players: Vec<Ended>,
+    pub(crate) players: Vec<PlayerReport>,
     pub(crate) audit: Value,
     pub(crate) sold_after: Duration,
     pub(crate) ended_after: Duration,
 }
 
-/// The events of the sale, by what they are about.
+/// The ids of the events of the sale, by kind.
 #[derive(Default)]
 pub(crate) struct Events {
-    /// Ids of orders that were paid.
+    /// The ids of paid orders.
     pub(crate) paid: Vec<String>,
-    /// Ids of the changes that granted the item.
+    /// The ids of the events that granted the item.
     pub(crate) granted: Vec<String>,
 }
 
 impl Events {
-    /// Counts an event of the stream in, if it is about the sale.
+    /// Adds an event of the stream, if it belongs to the sale.
     pub(crate) fn add(&mut self, event: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let data = &event["data"];
@@ -51,12 +51,12 @@ impl Events {
 }
 
 impl Verdict {
-    /// Fails unless every unit was sold once. Returns what happened, in one line.
+    /// Fails unless every unit was sold once. Returns a summary in one line.
     pub(crate) fn check(&self, size: &Size, events: Option<&Events>) -> String {
         let count = |is: fn(&Ending) -> bool| self.players.iter().filter(|player| is(&player.ending)).count();
         let orders: HashSet<&String> =
             self.players.iter().filter_map(|player| player.ending.order()).collect();
-        assert_eq!(orders.len(), size.units, "orders that players have");
+        assert_eq!(orders.len(), size.units, "orders of the players");
         for (name, expected) in [("sold", size.units), ("available", 0), ("reserved", 0)] {
             assert_eq!(self.audit["stock"][name].as_u64(), Some(expected as u64), "{name} in {}", self.audit);
         }
@@ -65,7 +65,7 @@ impl Verdict {
             assert_eq!(
                 player.owned,
                 u64::from(player.ending.order().is_some()),
-                "units of one who {:?}",
+                "units of a player with the result {:?}",
                 player.ending
             );
         }
@@ -75,15 +75,15 @@ impl Verdict {
             let granted: HashSet<&String> = events.granted.iter().collect();
             assert_eq!((events.granted.len(), granted.len()), (size.units, size.units), "events of grants");
         }
-        let [bought, not_shown, sold_out, not_admitted] = [
+        let [bought, no_show, sold_out, not_admitted] = [
             count(|ending| matches!(ending, Ending::Bought(_))),
-            count(|ending| *ending == Ending::NotShown),
+            count(|ending| *ending == Ending::NoShow),
             count(|ending| *ending == Ending::SoldOut),
             count(|ending| *ending == Ending::NotAdmitted),
         ];
         format!(
-            "{} players, {bought} of {} units sold in {:.1} s, once each; {not_admitted} waited to the end, {sold_out} found none, \
-             {not_shown} did not come; all of them notified after {:.1} s",
+            "{} players, {bought} of {} units sold in {:.1} s, once each; {not_admitted} waited until the end, \
+             {sold_out} found nothing left, {no_show} did not arrive; all notified after {:.1} s",
             self.players.len(),
             size.units,
             self.sold_after.as_secs_f64(),

@@ -1,4 +1,4 @@
-//! The parts of a process, in stages.
+//! The parts of a process and the stages in which they start and stop.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::supervise::{LoopError, supervise};
 use super::{Config, Drain, Part, PartState, Readiness, Signals};
 use crate::metrics::{LifecycleMetrics, Metrics};
 
-/// How long dropping a part may take.
-const CUT_OFF: Duration = Duration::from_millis(100);
+/// How long an aborted part may take to be dropped.
+const ABORT_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The share of a stage's time that is kept for each wave of parts that stops after others.
-const WAVE: f64 = 0.1;
+/// The share of a stage's time that is reserved for each wave of parts that stops after others.
+const WAVE_RESERVE: f64 = 0.1;
 
-/// What a part is, which decides when it stops. Stages start in this order and stop in reverse.
+/// The stage of a part. Stages start in this order and stop in reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Admin,
@@ -29,33 +29,33 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The order of stopping, with the share of the grace (less the delay) by which each must be done: a client that never
-    /// finishes must not keep the loops from releasing what they hold, nor those the stores from closing.
+    /// The order of stopping, with the share of the grace period (less the delay) by which each stage must be done. A client that
+    /// never finishes must not keep loops from releasing their leases, and loops must not keep stores from closing.
     const STOPPING: [(Self, f64); 4] =
         [(Self::Listeners, 0.8), (Self::Loops, 0.9), (Self::Stores, 0.95), (Self::Admin, 1.0)];
 }
 
-/// A running process: what was started, and how to stop it.
+/// A process and its running parts.
 #[derive(Debug)]
 pub struct Process {
     config: Config,
     metrics: Metrics,
     lifecycle: LifecycleMetrics,
     readiness: Readiness,
-    itself: Part,
-    running: Vec<Running>,
+    own_part: Part,
+    running: Vec<RunningPart>,
     ended: (mpsc::UnboundedSender<&'static str>, mpsc::UnboundedReceiver<&'static str>),
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningPart {
     stage: Stage,
     name: &'static str,
-    /// The parts of its stage that end before it is asked to.
+    /// Parts of the same stage that must end before this one is requested to stop.
     after: Vec<&'static str>,
     drain: Drain,
     task: JoinHandle<()>,
-    /// What the part has started besides.
+    /// Further tasks that the part has spawned.
     tasks: TaskTracker,
 }
 
@@ -64,18 +64,18 @@ struct Running {
 pub enum Exit<E> {
     /// Everything finished in time.
     Clean,
-    /// The start failed; what had been started was stopped again.
+    /// The start failed. The parts that had started were stopped again.
     StartFailed(E),
-    /// A part ended that should not have.
+    /// A part ended without being requested to.
     PartEnded(&'static str),
-    /// Something had to be cut off.
+    /// Parts were aborted.
     Forced(Forced),
 }
 
-/// Why something had to be cut off.
+/// Why parts were aborted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Forced {
-    /// The grace was over before these parts had finished.
+    /// The grace period ended before these parts had finished.
     GraceOver(Vec<&'static str>),
     SecondSignal,
 }
@@ -84,9 +84,9 @@ impl fmt::Display for Forced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GraceOver(parts) => {
-                write!(f, "cut off after lifecycle.grace, still busy: {}", parts.join(", "))
+                write!(f, "aborted after lifecycle.grace, still busy: {}", parts.join(", "))
             }
-            Self::SecondSignal => f.write_str("a second signal arrived, stopped at once"),
+            Self::SecondSignal => f.write_str("stopped at once because of a second signal"),
         }
     }
 }
@@ -96,7 +96,7 @@ impl Process {
         let lifecycle = LifecycleMetrics::new(&metrics);
         let readiness = Readiness::new(lifecycle.clone());
         Self {
-            itself: readiness.part("process"),
+            own_part: readiness.part("process"),
             ended: mpsc::unbounded_channel(),
             running: Vec::new(),
             config,
@@ -114,14 +114,14 @@ impl Process {
         &self.metrics
     }
 
-    /// How long the parts of a stage have to finish, if those of the stages before use up none of it.
+    /// Returns how long the parts of a stage have to finish if earlier stages finish at once.
     pub fn time_to_stop(&self, stage: Stage) -> Duration {
         let share =
             Stage::STOPPING.iter().find(|(other, _)| *other == stage).map_or(0.0, |(_, share)| *share);
         self.config.grace.saturating_sub(self.config.drain_delay).mul_f64(share)
     }
 
-    /// Runs a background loop, started again with backoff whenever it fails.
+    /// Runs a background loop and restarts it with backoff when it fails.
     pub fn supervise<F, Run>(&mut self, name: &'static str, body: F)
     where
         F: Fn(Drain) -> Run + Send + Sync + 'static,
@@ -130,25 +130,25 @@ impl Process {
         self.supervise_within(name, self.config.restart.max, body);
     }
 
-    /// As [`supervise`](Self::supervise), for a loop whose absence is felt: it is never down for longer than this.
-    pub fn supervise_within<F, Run>(&mut self, name: &'static str, longest: Duration, body: F)
+    /// As [`supervise`](Self::supervise), for a loop that must not be down for longer than `max_downtime`.
+    pub fn supervise_within<F, Run>(&mut self, name: &'static str, max_downtime: Duration, body: F)
     where
         F: Fn(Drain) -> Run + Send + Sync + 'static,
         Run: Future<Output = Result<(), LoopError>> + Send + 'static,
     {
         let (mut backoff, metrics) = (self.config.restart, self.lifecycle.clone());
-        backoff.max = backoff.max.min(longest);
+        backoff.max = backoff.max.min(max_downtime);
         self.start(Stage::Loops, name, move |drain, _| supervise(name, backoff, metrics, drain, body));
     }
 
-    /// Has a loop that runs go on until these others have ended, where they run: it works on what they leave.
+    /// Keeps a running loop alive until the given loops have ended, because it finishes their work. Ignores loops that do not run here.
     pub fn stop_after(&mut self, name: &'static str, others: &[&'static str]) {
         for part in self.running.iter_mut().filter(|part| part.name == name) {
             part.after.extend_from_slice(others);
         }
     }
 
-    /// Runs `close` when the stores stop: after everything that uses them.
+    /// Runs `close` when the stores stop, after all loops and listeners.
     pub fn close_at_end(&mut self, name: &'static str, close: impl Future<Output = ()> + Send + 'static) {
         self.start(Stage::Stores, name, |drain, _| async move {
             drain.requested().await;
@@ -156,7 +156,7 @@ impl Process {
         });
     }
 
-    /// Starts a part of a stage. The part puts the tasks that it starts into the tracker.
+    /// Starts a part. The part spawns further tasks on the tracker, so that they are aborted with it.
     pub fn start<Run>(
         &mut self,
         stage: Stage,
@@ -166,16 +166,17 @@ impl Process {
         Run: Future<Output = ()> + Send + 'static,
     {
         let (drain, tasks) = (Drain::new(), TaskTracker::new());
-        let (body, ended, asked) = (body(drain.clone(), tasks.clone()), self.ended.0.clone(), drain.clone());
+        let (body, ended, requested) =
+            (body(drain.clone(), tasks.clone()), self.ended.0.clone(), drain.clone());
         let task = tokio::spawn(async move {
-            // Told on every way out, a panic included.
-            let _teller = Teller { name, ended, asked };
+            // Reports on drop, so that a panic is reported too.
+            let _reporter = EndReporter { name, ended, drain: requested };
             body.await;
         });
-        self.running.push(Running { stage, name, after: Vec::new(), drain, task, tasks });
+        self.running.push(RunningPart { stage, name, after: Vec::new(), drain, task, tasks });
     }
 
-    /// Starts with `start`, runs until a signal or until a part ends, and stops in order.
+    /// Starts the process with `start`, runs it until a signal arrives or a part ends, and stops its parts in order.
     pub async fn run<E>(
         mut self,
         mut signals: Signals,
@@ -184,20 +185,20 @@ impl Process {
         let started = tokio::select! {
             started = start(&mut self) => Some(started),
             signal = signals.next() => {
-                tracing::info!(signal, "stopping before the start was done");
+                tracing::info!(signal, "stopping before the start is complete");
                 None
             }
         };
         let exit = match started {
             Some(Ok(())) => {
-                self.itself.set(PartState::Ready);
+                self.own_part.set(PartState::Ready);
                 tokio::select! {
                     signal = signals.next() => {
                         tracing::info!(signal, grace = ?self.config.grace, "stopping");
                         Exit::Clean
                     }
                     Some(part) = self.ended.1.recv() => {
-                        tracing::error!(part, "a part ended that should not have; stopping");
+                        tracing::error!(part, "a part of the process ended unexpectedly; stopping");
                         Exit::PartEnded(part)
                     }
                 }
@@ -216,18 +217,18 @@ impl Process {
     }
 
     async fn stop(&mut self) -> Option<Forced> {
-        let was_serving = self.running.iter().any(|part| part.stage == Stage::Listeners);
-        self.itself.set(PartState::NotReady("draining".to_owned()));
-        if was_serving {
+        let has_listeners = self.running.iter().any(|part| part.stage == Stage::Listeners);
+        self.own_part.set(PartState::NotReady("draining".to_owned()));
+        if has_listeners {
             tokio::time::sleep(self.config.drain_delay).await;
         }
         let (begun, grace) = (Instant::now(), self.config.grace.saturating_sub(self.config.drain_delay));
         let mut late = Vec::new();
         for (stage, share) in Stage::STOPPING {
             let deadline = begun + grace.mul_f64(share);
-            let parts: Vec<Running> = self.running.extract_if(.., |part| part.stage == stage).collect();
+            let parts: Vec<RunningPart> = self.running.extract_if(.., |part| part.stage == stage).collect();
             let mut waves = waves(parts);
-            let reserve = deadline.saturating_duration_since(Instant::now()).mul_f64(WAVE);
+            let reserve = deadline.saturating_duration_since(Instant::now()).mul_f64(WAVE_RESERVE);
             let mut later = waves.len() as u32;
             for wave in &mut waves {
                 later -= 1;
@@ -238,16 +239,16 @@ impl Process {
     }
 }
 
-/// Sorts parts so that each is in a later wave than those after which it stops.
-fn waves(mut parts: Vec<Running>) -> Vec<Vec<Running>> {
+/// Sorts parts into waves so that each part is in a later wave than the parts it stops after.
+fn waves(mut parts: Vec<RunningPart>) -> Vec<Vec<RunningPart>> {
     let mut waves = Vec::new();
     while !parts.is_empty() {
         let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
-        let waits = |part: &Running| part.after.iter().any(|other| names.contains(other));
-        let (mut wave, later): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !waits(part));
+        let must_wait = |part: &RunningPart| part.after.iter().any(|other| names.contains(other));
+        let (mut wave, later): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !must_wait(part));
         parts = later;
         if wave.is_empty() {
-            // They wait for each other: none of them is first.
+            // They wait for each other, so stop them together.
             wave.append(&mut parts);
         }
         waves.push(wave);
@@ -255,45 +256,45 @@ fn waves(mut parts: Vec<Running>) -> Vec<Vec<Running>> {
     waves
 }
 
-/// Asks parts to finish, and cuts off those that have not when the time is over.
-async fn stop_wave(parts: &mut [Running], deadline: Instant, late: &mut Vec<&'static str>) {
+/// Requests parts to finish. Aborts those that have not finished by the deadline and adds them to `late`.
+async fn stop_wave(parts: &mut [RunningPart], deadline: Instant, late: &mut Vec<&'static str>) {
     for part in &*parts {
         part.drain.request();
     }
     let finishing = join_all(parts.iter_mut().map(|part| &mut part.task));
     if timeout_at(deadline, finishing).await.is_err() {
         for part in parts.iter_mut().filter(|part| !part.task.is_finished()) {
-            part.cut_off().await;
+            part.abort().await;
             late.push(part.name);
         }
     }
 }
 
-impl Running {
-    /// Ends the part and all it has started, which takes no longer than it takes to drop them.
-    async fn cut_off(&mut self) {
+impl RunningPart {
+    /// Aborts the part and all its tasks, and waits briefly until they are dropped.
+    async fn abort(&mut self) {
         self.task.abort();
         self.tasks.close();
-        let gone = async {
+        let dropped = async {
             let _ = (&mut self.task).await;
             self.tasks.wait().await;
         };
         // A task that blocks its thread cannot be dropped.
-        let _ = tokio::time::timeout(CUT_OFF, gone).await;
+        let _ = tokio::time::timeout(ABORT_TIMEOUT, dropped).await;
     }
 }
 
-/// Says that a part ended although nobody asked it to.
-struct Teller {
+/// Reports on drop that a part ended, unless it was requested to.
+struct EndReporter {
     name: &'static str,
     ended: mpsc::UnboundedSender<&'static str>,
-    asked: Drain,
+    drain: Drain,
 }
 
-impl Drop for Teller {
+impl Drop for EndReporter {
     fn drop(&mut self) {
-        if !self.asked.is_requested() {
-            // Nobody listens any more when the process is stopping.
+        if !self.drain.is_requested() {
+            // The receiver is gone if the process is stopping.
             let _ = self.ended.send(self.name);
         }
     }

@@ -1,4 +1,4 @@
-//! Which part is ready, if not, why, and what that means for the roles of the process.
+//! Which parts are ready, why others are not, and what that means for the roles of the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::metrics::{LifecycleMetrics, PartLabels, RoleLabels, RolePartLabels};
 
-/// All parts of the process and its roles. Cheap to clone; clones share state. The default belongs to no process, and its metrics
-/// are not exported.
+/// The state of all parts and roles of the process. Cheap to clone; clones share state. The default belongs to no process, and its
+/// metrics are not exported.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     state: Arc<Mutex<State>>,
@@ -27,36 +27,36 @@ pub enum PartState {
     NotReady(String),
 }
 
-/// What a role can do while a part is away, from harmless to worst.
+/// The impact of an unreachable part on a role, in increasing severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Impact {
     Unaffected,
-    /// It does its essential work. Something is missing or late.
+    /// The role does its essential work. Something is missing or late.
     Degraded,
-    /// It cannot do its essential work.
+    /// The role cannot do its essential work.
     NotReady,
 }
 
-/// A role of the process, and what it can do without each part.
+/// A role of the process and how it depends on each part.
 #[derive(Clone, Debug)]
 pub struct RoleNeeds {
     pub role: &'static str,
-    /// Whether clients connect to it, so that a load balancer wants to know whether to send them here.
+    /// Whether clients connect to this role, so that a load balancer needs its readiness.
     pub takes_requests: bool,
-    /// One for each part that roles depend on, also for those that this role does not need.
+    /// One item for each part that any role depends on, including those that this role does not need.
     pub needs: Vec<PartNeed>,
 }
 
-/// What a role can do without a part.
+/// How a role depends on a part.
 #[derive(Clone, Debug)]
 pub struct PartNeed {
     pub part: &'static str,
     pub impact: Impact,
-    /// What is missing while the part is away, and what still works.
+    /// What is missing while the part is unreachable, and what still works.
     pub effect: String,
 }
 
-/// The handle by which a part reports.
+/// The handle with which a part reports its state.
 #[derive(Clone, Debug)]
 pub struct Part {
     name: String,
@@ -68,7 +68,7 @@ pub struct Part {
 pub struct Report {
     pub parts: BTreeMap<String, PartState>,
     pub roles: Vec<RoleReport>,
-    /// Parts that are not judged by role: without them the process is not ready.
+    /// Parts that no role declares. Without them the process is not ready.
     required: BTreeSet<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct Report {
 pub struct RoleReport {
     pub role: &'static str,
     pub takes_requests: bool,
-    /// The parts that are away and that the role needs.
+    /// The unreachable parts that the role depends on.
     pub lacks: Vec<PartNeed>,
 }
 
@@ -86,14 +86,14 @@ impl Readiness {
         Self { state: Arc::default(), metrics }
     }
 
-    /// Sets the roles of the process. Parts that they name are judged by role from now on; the process cannot do without the others.
+    /// Sets the roles of the process. From now on the roles decide about the parts that they declare. All other parts are required.
     pub fn declare(&self, roles: Vec<RoleNeeds>) {
         let mut state = self.lock();
         state.roles = roles;
-        self.count(&state);
+        self.update_metrics(&state);
     }
 
-    /// Adds a part, which is not ready until it says so.
+    /// Adds a part. It is not ready until it reports so.
     pub fn part(&self, name: &str) -> Part {
         let part = Part { name: name.to_owned(), readiness: self.clone() };
         part.not_ready("starting");
@@ -104,21 +104,21 @@ impl Readiness {
         self.lock().report()
     }
 
-    /// Sets the state of a part. Returns the one before, and the report after.
+    /// Sets the state of a part. Returns the previous state and the new report.
     fn set(&self, part: &str, to: PartState) -> (Option<PartState>, Report) {
         let labels = PartLabels { part: part.to_owned() };
         self.metrics.ready.get_or_create(&labels).set(i64::from(to == PartState::Ready));
         let mut state = self.lock();
         let before = state.parts.insert(part.to_owned(), to);
-        self.count(&state);
+        self.update_metrics(&state);
         (before, state.report())
     }
 
-    fn count(&self, state: &State) {
+    fn update_metrics(&self, state: &State) {
         for RoleNeeds { role, needs, .. } in &state.roles {
             for PartNeed { part, .. } in needs.iter().filter(|need| need.impact > Impact::Unaffected) {
                 let degraded = self.metrics.role_degraded.get_or_create(&RolePartLabels { role, part });
-                degraded.set(i64::from(state.is_away(part)));
+                degraded.set(i64::from(state.is_down(part)));
             }
         }
         for role in state.report().roles {
@@ -133,17 +133,17 @@ impl Readiness {
 }
 
 impl State {
-    fn is_away(&self, part: &str) -> bool {
+    fn is_down(&self, part: &str) -> bool {
         matches!(self.parts.get(part), Some(PartState::NotReady(_)))
     }
 
     fn report(&self) -> Report {
-        let judged =
+        let is_declared =
             |part: &str| self.roles.iter().flat_map(|role| &role.needs).any(|need| need.part == part);
-        let required = self.parts.keys().filter(|part| !judged(part)).cloned().collect();
+        let required = self.parts.keys().filter(|part| !is_declared(part)).cloned().collect();
         let lacks = |role: &RoleNeeds| {
             let needed = role.needs.iter().filter(|need| need.impact > Impact::Unaffected);
-            needed.filter(|need| self.is_away(need.part)).cloned().collect()
+            needed.filter(|need| self.is_down(need.part)).cloned().collect()
         };
         let roles = self.roles.iter().map(|role| RoleReport {
             role: role.role,
@@ -168,7 +168,7 @@ impl Part {
         self.readiness.set(&self.name, state);
     }
 
-    /// Sets the state and logs it, once per change and not once per check.
+    /// Sets the state and logs changes only, not every check.
     fn report(&self, state: PartState) {
         let (before, report) = self.readiness.set(&self.name, state.clone());
         let process_ready = report.is_ready();
@@ -177,7 +177,7 @@ impl Part {
                 tracing::info!(part = self.name, process_ready, "ready");
             }
             (Some(PartState::Ready), PartState::NotReady(reason)) => {
-                tracing::warn!(part = self.name, reason, process_ready, "not ready any more");
+                tracing::warn!(part = self.name, reason, process_ready, "no longer ready");
             }
             _ => {}
         }
@@ -185,8 +185,8 @@ impl Part {
 }
 
 impl Report {
-    /// Whether to send work here. A load balancer asks for the roles that take requests, so those decide where there are any: a relay that
-    /// waits for NATS is no reason to take players from the gateway in the same process.
+    /// Returns whether to send work here. Load balancers care about roles that take requests, so only those decide if there are any: a
+    /// relay that waits for NATS is no reason to take players away from the gateway in the same process.
     pub fn is_ready(&self) -> bool {
         let takes_requests = self.roles.iter().any(|role| role.takes_requests);
         let mut deciding = self.roles.iter().filter(|role| role.takes_requests == takes_requests);
@@ -194,14 +194,14 @@ impl Report {
             && deciding.all(RoleReport::is_ready)
     }
 
-    /// Whether any role lacks something.
+    /// Returns whether any role is degraded.
     pub fn is_degraded(&self) -> bool {
         self.roles.iter().any(|role| !role.lacks.is_empty())
     }
 }
 
 impl RoleReport {
-    /// Whether it can do its essential work.
+    /// Returns whether the role can do its essential work.
     pub fn is_ready(&self) -> bool {
         self.lacks.iter().all(|need| need.impact < Impact::NotReady)
     }

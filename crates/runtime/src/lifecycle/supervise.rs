@@ -1,4 +1,4 @@
-//! Keeps a background loop running.
+//! Restarts background loops that fail.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::metrics::{LifecycleMetrics, LoopLabels};
 /// Why a loop ended.
 pub type LoopError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs `body` until drain is requested, and again whenever it fails, panics or ends by itself.
+/// Runs `body` until drain is requested. Restarts it with backoff when it fails, panics or returns early.
 ///
-/// A run that lasted longer than the longest wait counts as healthy: the next failure starts with the shortest wait again.
+/// A run that lasted longer than the maximum backoff counts as healthy: the next failure starts with the minimum again.
 pub(super) async fn supervise<F, Run>(
     name: &'static str,
     backoff: Backoff,
@@ -32,17 +32,17 @@ pub(super) async fn supervise<F, Run>(
     loop {
         let started = Instant::now();
         running.set(1);
-        // A task of its own, so that a panic stays inside; aborted with us when the grace is over.
-        let outcome = AbortOnDropHandle::new(tokio::spawn(body(drain.clone()))).await;
+        // A separate task contains a panic. It is aborted together with this one when the grace period is over.
+        let ended = AbortOnDropHandle::new(tokio::spawn(body(drain.clone()))).await;
         running.set(0);
-        let cause = match outcome {
+        let cause = match ended {
             Ok(Ok(())) if drain.is_requested() => return,
-            Ok(Ok(())) => "ended by itself".to_owned(),
+            Ok(Ok(())) => "returned before it was requested to stop".to_owned(),
             Ok(Err(error)) => base::error::chain(error.as_ref()),
             Err(join) => format!("panicked: {}", panic_text(join)),
         };
         if drain.is_requested() {
-            tracing::error!(r#loop = name, cause, "loop failed while stopping");
+            tracing::error!(r#loop = name, cause, "background loop failed while stopping");
             return;
         }
         failures = if started.elapsed() > backoff.max { 1 } else { failures + 1 };
@@ -54,7 +54,7 @@ pub(super) async fn supervise<F, Run>(
             cause,
             failures,
             again_in_ms = millis(wait),
-            "loop failed"
+            "background loop failed; restarting after a backoff"
         );
         if !drain.sleep(wait).await {
             return;

@@ -18,7 +18,7 @@ const CONFIG: Config = Config {
 
 type Started = Result<(), &'static str>;
 
-/// Runs a process with what `start` puts into it; returns the sender of its signals.
+/// Runs a process with the parts that `start` adds. Returns the sender of its signals.
 fn run(
     process: Process,
     start: impl AsyncFnOnce(&mut Process) -> Started + 'static,
@@ -41,8 +41,8 @@ async fn until_ready(readiness: &Readiness) {
     }
 }
 
-/// Runs a test that is not `Send` on one thread, with a clock that jumps over waiting: a test that would hang for ever has
-/// waited for an hour at once.
+/// Runs a test that is not `Send` on one thread with paused time, which skips waits. A test that hangs fails at once after an hour
+/// of paused time.
 fn paused<F: Future<Output = ()> + 'static>(test: F) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -52,7 +52,7 @@ fn paused<F: Future<Output = ()> + 'static>(test: F) {
 }
 
 #[test]
-fn parts_stop_in_the_reverse_order_of_the_stages() {
+fn parts_stop_in_reverse_order_of_stages() {
     paused(async {
         let (process, _) = process();
         let readiness = process.readiness().clone();
@@ -82,14 +82,14 @@ fn parts_stop_in_the_reverse_order_of_the_stages() {
 }
 
 #[test]
-fn a_loop_stops_after_those_whose_work_it_finishes() {
+fn loop_stops_after_the_loops_whose_work_it_finishes() {
     paused(async {
         let (process, _) = process();
         let readiness = process.readiness().clone();
         let order = Arc::new(Mutex::new(Vec::new()));
         let note = order.clone();
         let (signal, exit) = run(process, async move |process| {
-            // The later ones are quicker, and started first.
+            // Those that stop later start earlier and stop faster.
             for (name, seconds) in [("intake", 0), ("relay", 1), ("engine", 2)] {
                 let order = note.clone();
                 process.supervise(name, move |drain| {
@@ -114,7 +114,7 @@ fn a_loop_stops_after_those_whose_work_it_finishes() {
 }
 
 #[test]
-fn a_loop_that_does_not_stop_leaves_time_to_those_after_it() {
+fn stuck_loop_leaves_time_for_later_loops() {
     paused(async {
         let (process, _) = process();
         let readiness = process.readiness().clone();
@@ -132,7 +132,7 @@ fn a_loop_that_does_not_stop_leaves_time_to_those_after_it() {
                 }
             });
             process.stop_after("relay", &["engine"]);
-            // In a circle nobody is first, and nobody waits for ever.
+            // Loops that wait for each other stop together.
             for name in ["a", "b"] {
                 process.supervise(name, |drain| async move {
                     drain.requested().await;
@@ -152,7 +152,7 @@ fn a_loop_that_does_not_stop_leaves_time_to_those_after_it() {
 }
 
 #[test]
-fn a_failing_start_stops_what_was_started_and_returns_the_cause() {
+fn failed_start_stops_started_parts_and_returns_the_cause() {
     paused(async {
         let (process, _) = process();
         let (closed, was_closed) = oneshot::channel();
@@ -166,7 +166,7 @@ fn a_failing_start_stops_what_was_started_and_returns_the_cause() {
 }
 
 #[test]
-fn a_signal_ends_a_start_that_hangs() {
+fn signal_ends_a_hanging_start() {
     paused(async {
         let (process, _) = process();
         let (signal, exit) = run(process, async |_| std::future::pending().await);
@@ -176,7 +176,7 @@ fn a_signal_ends_a_start_that_hangs() {
 }
 
 #[test]
-fn a_loop_that_fails_panics_or_ends_is_started_again_with_backoff() {
+fn loop_that_fails_panics_or_returns_is_restarted_with_backoff() {
     paused(async {
         let (process, metrics) = process();
         let readiness = process.readiness().clone();
@@ -190,7 +190,7 @@ fn a_loop_that_fails_panics_or_ends_is_started_again_with_backoff() {
                 let (run, healthy) = (counted.fetch_add(1, Ordering::SeqCst), healthy.clone());
                 async move {
                     match run {
-                        0 => Err("the broker is away".into()),
+                        0 => Err("the broker is unreachable".into()),
                         1 => panic!("a bug"),
                         2 => Ok(()),
                         _ => {
@@ -204,7 +204,7 @@ fn a_loop_that_fails_panics_or_ends_is_started_again_with_backoff() {
             Ok(())
         });
         is_healthy.await.unwrap();
-        // 100, 200 and 400 ms, of each at least half.
+        // At least half of 100, 200 and 400 ms.
         assert!(started.elapsed() >= Duration::from_millis(350), "{:?}", started.elapsed());
         until_ready(&readiness).await;
         let text = metrics.encode();
@@ -217,7 +217,7 @@ fn a_loop_that_fails_panics_or_ends_is_started_again_with_backoff() {
 }
 
 #[test]
-fn what_does_not_finish_within_the_grace_is_cut_off_and_named() {
+fn parts_that_exceed_the_grace_period_are_aborted_and_named() {
     paused(async {
         let (process, _) = process();
         let readiness = process.readiness().clone();
@@ -233,13 +233,13 @@ fn what_does_not_finish_within_the_grace_is_cut_off_and_named() {
         let Exit::Forced(forced) = exit.await.unwrap() else { panic!("expected to be forced") };
         assert!(forced.to_string().contains("stuck"), "{forced}");
         assert!(started.elapsed() <= CONFIG.grace, "{:?}", started.elapsed());
-        assert!(was_closed.await.is_ok(), "the stores have time to close all the same");
+        assert!(was_closed.await.is_ok(), "the stores still have time to close");
     });
 }
 
-/// The shares are of what the delay leaves, so that an idle process is never cut off.
+/// The shares apply to the time after the delay, so that an idle process is never aborted.
 #[test]
-fn a_long_delay_cuts_nothing_off() {
+fn long_drain_delay_aborts_nothing() {
     paused(async {
         let config = Config { drain_delay: Duration::from_millis(9_900), ..CONFIG };
         let process = Process::new(config, Metrics::new("0"));
@@ -259,7 +259,7 @@ fn a_long_delay_cuts_nothing_off() {
 }
 
 #[test]
-fn a_second_signal_stops_at_once() {
+fn second_signal_stops_at_once() {
     paused(async {
         let (process, _) = process();
         let readiness = process.readiness().clone();
@@ -277,7 +277,7 @@ fn a_second_signal_stops_at_once() {
 }
 
 #[test]
-fn a_part_that_ends_by_itself_stops_the_process() {
+fn part_that_ends_unexpectedly_stops_the_process() {
     paused(async {
         let (process, _) = process();
         let (_signal, exit) = run(process, async |process| {
@@ -297,23 +297,27 @@ fn needs(role: &'static str, takes_requests: bool, db: Impact, bus: Impact) -> R
 fn roles_that_take_requests_decide_whether_the_process_is_ready() {
     let gateway = needs("gateway", true, Impact::NotReady, Impact::Degraded);
     let relay = needs("relay", false, Impact::NotReady, Impact::NotReady);
-    let state = |roles: &[&RoleNeeds], away: &str| {
+    let state = |roles: &[&RoleNeeds], down: &str| {
         let readiness = Readiness::default();
         readiness.declare(roles.iter().map(|role| (*role).clone()).collect());
         for name in ["db", "bus", "process"] {
             let part = readiness.part(name);
-            assert!(name != "process" || !readiness.report().is_ready(), "it is starting");
+            assert!(name != "process" || !readiness.report().is_ready(), "still starting");
             part.ready();
         }
         assert!(readiness.report().is_ready() && !readiness.report().is_degraded());
-        readiness.part(away).not_ready("away");
+        readiness.part(down).not_ready("unreachable");
         let report = readiness.report();
         let roles: Vec<bool> = report.roles.iter().map(RoleReport::is_ready).collect();
         (report.is_ready(), report.is_degraded(), roles)
     };
     assert_eq!(state(&[&gateway], "bus"), (true, true, vec![true]));
     assert_eq!(state(&[&gateway], "db"), (false, true, vec![false]));
-    assert_eq!(state(&[&relay], "bus"), (false, true, vec![false]), "alone it decides for itself");
+    assert_eq!(
+        state(&[&relay], "bus"),
+        (false, true, vec![false]),
+        "a process without listeners depends on its loops"
+    );
     assert_eq!(state(&[&gateway, &relay], "bus"), (true, true, vec![true, false]));
     assert_eq!(state(&[&gateway, &relay], "process"), (false, false, vec![true, true]), "draining");
     let unaffected = needs("frontend", true, Impact::Unaffected, Impact::Unaffected);

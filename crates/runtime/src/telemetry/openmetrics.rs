@@ -1,6 +1,6 @@
-//! Reads the text form of our own registry back, to be sent on in another form.
+//! Parses the text format of our own registry, so that the metrics can be exported in another format.
 //!
-//! The input is what [`Metrics::encode`](crate::Metrics::encode) wrote: this is not a reader for texts from elsewhere.
+//! The input is the output of [`Metrics::encode`](crate::Metrics::encode). This is not a general parser.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,9 @@ pub(super) enum Series {
 /// One series of a histogram.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Distribution {
-    /// Upper bounds, the last (infinite) one left out.
+    /// Upper bounds, without the last (infinite) one.
     pub(super) bounds: Vec<f64>,
-    /// How many values lie up to each bound and beyond the last: cumulative, as in the text.
+    /// How many values are at most each bound, and in total: cumulative, as in the text.
     pub(super) cumulative: Vec<u64>,
     pub(super) sum: f64,
     pub(super) count: u64,
@@ -99,13 +99,13 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// `# KEYWORD name rest`
+/// Parses `# KEYWORD name rest`.
 fn comment(line: &str) -> Option<(&str, &str, &str)> {
     let mut words = line.strip_prefix("# ")?.splitn(3, ' ');
     Some((words.next()?, words.next()?, words.next().unwrap_or_default()))
 }
 
-/// `name{label="value",…} number`
+/// Parses `name{label="value",…} number`.
 fn sample(line: &str) -> Option<(&str, Labels, f64)> {
     let name_end = line.find(['{', ' '])?;
     let (name, rest) = line.split_at(name_end);
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_registry_writes_is_read_back_whole() {
+    fn registry_output_is_parsed_completely() {
         let mut registry = Registry::default();
         let counter = Metric::<Vec<(String, String)>, Counter>::default();
         let tricky = vec![("who".to_owned(), "a \"b\"\\\n,}".to_owned()), ("x".to_owned(), "1".to_owned())];

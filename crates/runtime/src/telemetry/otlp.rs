@@ -1,4 +1,4 @@
-//! Traces and metrics by OTLP over HTTP.
+//! Export of traces and metrics over OTLP/HTTP.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,10 +26,10 @@ use crate::lifecycle::{Drain, LoopError};
 use crate::metrics::Metrics;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long sending what is left may take, once for metrics and once for traces.
-pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the final export may take, once for metrics and once for traces.
+pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who we are to a collector.
+/// Returns the attributes that identify this process to a collector.
 fn identity(service_name: &str, process: ProcessId, version: &str) -> [(&'static str, String); 3] {
     [
         ("service.name", service_name.to_owned()),
@@ -42,11 +42,11 @@ fn endpoint(config: &OtlpConfig, signal: &str) -> String {
     format!("{}/v1/{signal}", config.endpoint.as_str().trim_end_matches('/'))
 }
 
-/// The name and value of a configured header.
+/// Returns the name and value of a configured header. Returns none if it is malformed.
 pub(super) fn header(header: &Secret) -> Option<(&str, &str)> {
     let (name, value) = header.expose().split_once('=')?;
-    let sound = http::HeaderName::try_from(name).is_ok() && http::HeaderValue::try_from(value).is_ok();
-    sound.then_some((name, value))
+    let is_valid = http::HeaderName::try_from(name).is_ok() && http::HeaderValue::try_from(value).is_ok();
+    is_valid.then_some((name, value))
 }
 
 pub(super) fn tracer_provider(
@@ -76,7 +76,7 @@ pub(super) fn tracer_provider(
     Ok(provider.build())
 }
 
-/// Pushes the registry to a collector, again and again.
+/// Pushes the metrics to a collector periodically.
 #[derive(Debug)]
 pub struct MetricsPush {
     endpoint: String,
@@ -91,7 +91,7 @@ pub struct MetricsPush {
     failures: Counter,
 }
 
-/// The collector did not take the metrics.
+/// The collector did not accept the metrics.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     #[error("the collector cannot be reached")]
@@ -101,7 +101,7 @@ pub enum PushError {
 }
 
 impl MetricsPush {
-    /// None unless OTLP is configured.
+    /// Returns none if OTLP is not configured.
     pub fn new(
         config: &Config,
         process: ProcessId,
@@ -114,7 +114,7 @@ impl MetricsPush {
         metrics.register(|registry| {
             registry.register(
                 "playhouse_otlp_push_failures",
-                "Pushes of metrics that the collector did not take",
+                "Pushes of metrics that failed",
                 failures.clone(),
             );
         });
@@ -134,7 +134,7 @@ impl MetricsPush {
         })
     }
 
-    /// Pushes every interval, and once more at the end.
+    /// Pushes once per interval, and once more when the process stops.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         while drain.sleep(self.interval).await {
             tokio::select! {
@@ -142,8 +142,8 @@ impl MetricsPush {
                 () = drain.requested() => break,
             }
         }
-        // A collector that does not answer must not hold up the end.
-        let _ = tokio::time::timeout(FAREWELL, self.push()).await;
+        // A collector that does not answer must not delay the stop.
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.push()).await;
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl MetricsPush {
             tracing::warn!(
                 outage = "collector",
                 cause,
-                "metrics were not pushed; the next push carries everything"
+                "cannot push metrics to the collector; the next push includes them"
             );
         }
     }
@@ -191,7 +191,7 @@ impl MetricsPush {
     }
 }
 
-/// The span of time that cumulative values cover.
+/// The period that cumulative values cover.
 struct Times {
     started: u64,
     now: u64,

@@ -1,10 +1,10 @@
-//! Log lines that an outage would repeat with every request.
+//! Limits log lines that an outage would repeat with every request.
 //!
-//! A line with the field `outage` reports something that fails until a server is back. The first one is written. Those that follow
-//! are counted: every [`EVERY`] one line says how many there were, and when none came for [`QUIET`] a last line says how many
-//! there were in all and for how long. Lines from the same place in the code with the same value of `outage` are one outage.
+//! A line with the field `outage` reports an operation that fails until a server is reachable again. The first line is written.
+//! Later ones are counted: one line per [`REPORT_INTERVAL`] reports their number. After [`QUIET_PERIOD`] without a new one, a last line
+//! reports the total and the duration. Lines of the same call site with the same value of `outage` belong to one outage.
 //!
-//! So the value names a part or a loop, never an id. A line that stands for itself, such as a dead letter, has no such field.
+//! The value therefore names a part or a loop, never an id. Lines that must all be written, such as dead letters, have no such field.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,20 +19,20 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Filter};
 
 const FIELD: &str = "outage";
-/// How often an outage that lasts is reported.
-const EVERY: Duration = Duration::from_secs(30);
-/// How long nothing may fail before an outage is over. Longer than the pauses of what is tried again and again.
-const QUIET: Duration = Duration::from_secs(10);
-/// How often open outages are looked at.
-const LOOK: Duration = Duration::from_secs(1);
-/// Beyond so many outages at once every line is written: somebody has named them by an id.
-const MOST: usize = 256;
+/// How often an ongoing outage is reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+/// An outage is over after this time without a failure. Longer than the backoff of retries.
+const QUIET_PERIOD: Duration = Duration::from_secs(10);
+/// How often open outages are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The limit of concurrent outages. Beyond it every line is written: the field probably contains an id, which is a bug.
+const MAX_OPEN: usize = 256;
 
 /// Lets the first line of an outage through and counts the others. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(super) struct Outages {
     open: Arc<Mutex<HashMap<Key, Outage>>>,
-    /// Wakes the thread that reports.
+    /// Wakes the reporting thread.
     opened: Sender<()>,
 }
 
@@ -52,7 +52,7 @@ struct Outage {
     lines: u64,
 }
 
-/// A line that stands for those that were not written.
+/// A line that summarises lines that were not written.
 #[derive(Clone, Debug, PartialEq)]
 struct Summary {
     outage: String,
@@ -65,20 +65,20 @@ struct Summary {
 }
 
 impl Outages {
-    /// Starts the thread that reports. It rests while there is no outage.
+    /// Starts the reporting thread. It blocks while there is no outage.
     pub(super) fn start() -> Self {
         let (this, opened) = Self::new();
         let reporter = this.clone();
         let spawned = std::thread::Builder::new().name("outages".to_owned()).spawn(move || {
             while opened.recv().is_ok() {
                 while !reporter.open().is_empty() {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(CHECK_INTERVAL);
                     reporter.report(Instant::now());
                 }
             }
         });
         if let Err(error) = spawned {
-            tracing::warn!(cause = %error, "log lines of outages are not summed up");
+            tracing::warn!(cause = %error, "cannot start the thread that summarises repeated log lines");
         }
         this
     }
@@ -88,7 +88,7 @@ impl Outages {
         (Self { open: Arc::default(), opened }, wakes)
     }
 
-    /// Reports the outages that are still open, for a process that stops.
+    /// Reports the outages that are still open when the process stops.
     pub(super) fn stop(&self) {
         for (Key(_, outage), open) in std::mem::take(&mut *self.open()) {
             if open.unreported > 0 {
@@ -97,8 +97,13 @@ impl Outages {
         }
     }
 
-    /// Notes a line. Returns whether to write it.
-    fn note(&self, key: Key, now: Instant, describe: impl FnOnce() -> (Level, &'static str, String)) -> bool {
+    /// Records a line. Returns whether to write it.
+    fn record_line(
+        &self,
+        key: Key,
+        now: Instant,
+        describe: impl FnOnce() -> (Level, &'static str, String),
+    ) -> bool {
         let mut open = self.open();
         if let Some(outage) = open.get_mut(&key) {
             outage.last = now;
@@ -106,7 +111,7 @@ impl Outages {
             outage.lines += 1;
             return false;
         }
-        if open.len() < MOST {
+        if open.len() < MAX_OPEN {
             let (level, target, message) = describe();
             let outage = Outage {
                 level,
@@ -119,26 +124,26 @@ impl Outages {
                 lines: 1,
             };
             open.insert(key, outage);
-            // Fails only if there is no thread.
+            // Fails only if the thread could not be started.
             let _ = self.opened.send(());
         }
         true
     }
 
     fn report(&self, now: Instant) {
-        // Not under the lock: to log is to come by here.
+        // Not under the lock: logging calls `record_line`, which takes it.
         self.due(now).iter().for_each(Summary::log);
     }
 
-    /// Takes what is to be reported now, and forgets outages that are over.
+    /// Returns the summaries that are due and removes outages that are over.
     fn due(&self, now: Instant) -> Vec<Summary> {
         let mut due = Vec::new();
         self.open().retain(|Key(_, name), outage| {
-            let is_over = now - outage.last >= QUIET;
-            // A line that was not repeated stands for itself.
+            let is_over = now - outage.last >= QUIET_PERIOD;
+            // A line that was not repeated needs no summary.
             if is_over && outage.lines > 1 {
                 due.push(outage.summary(name.clone(), outage.lines, true));
-            } else if !is_over && outage.unreported > 0 && now - outage.reported >= EVERY {
+            } else if !is_over && outage.unreported > 0 && now - outage.reported >= REPORT_INTERVAL {
                 due.push(outage.summary(name.clone(), outage.unreported, false));
                 outage.unreported = 0;
                 outage.reported = now;
@@ -187,8 +192,8 @@ impl<S: Subscriber> Filter<S> for Outages {
         true
     }
 
-    /// Together with the hint below it keeps what other filters know of a callsite for good: lines that are never written cost nothing.
-    /// A line that may be held back is asked for each time, or the registry would not know that it was.
+    /// Lets the other filters cache their decision per call site, together with the hint below: disabled lines cost nothing.
+    /// A line that may be suppressed is decided each time.
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
         match metadata.fields().field(FIELD) {
             Some(_) => Interest::sometimes(),
@@ -203,10 +208,10 @@ impl<S: Subscriber> Filter<S> for Outages {
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
         let Some(field) = metadata.fields().field(FIELD) else { return true };
-        let mut name = Text { field, text: String::new() };
+        let mut name = FieldText { field, text: String::new() };
         event.record(&mut name);
-        self.note(Key(metadata.callsite(), name.text), Instant::now(), || {
-            let mut message = Text::of(metadata.fields().field("message"));
+        self.record_line(Key(metadata.callsite(), name.text), Instant::now(), || {
+            let mut message = FieldText::new(metadata.fields().field("message"));
             if let Some(message) = &mut message {
                 event.record(message);
             }
@@ -216,19 +221,19 @@ impl<S: Subscriber> Filter<S> for Outages {
     }
 }
 
-/// The text of one field of an event.
-struct Text {
+/// Reads the text of one field of an event.
+struct FieldText {
     field: Field,
     text: String,
 }
 
-impl Text {
-    fn of(field: Option<Field>) -> Option<Self> {
+impl FieldText {
+    fn new(field: Option<Field>) -> Option<Self> {
         Some(Self { field: field?, text: String::new() })
     }
 }
 
-impl Visit for Text {
+impl Visit for FieldText {
     fn record_str(&mut self, field: &Field, value: &str) {
         if *field == self.field {
             value.clone_into(&mut self.text);
@@ -251,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// Where a test's log lines go.
+    /// Collects the log lines of a test.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -275,8 +280,8 @@ mod tests {
         tracing::warn!(outage = store, cause = "refused", "the tickets cannot be reached");
     }
 
-    /// Runs `test` with a log that outages are summed up in.
-    fn logged(test: impl FnOnce(&Outages)) -> Vec<String> {
+    /// Runs `test` with the outage filter. Returns the log lines.
+    fn log_lines(test: impl FnOnce(&Outages)) -> Vec<String> {
         let ((outages, _wakes), log) = (Outages::new(), Log::default());
         let writer = log.clone();
         let layer = fmt::layer().with_writer(move || writer.clone()).with_ansi(false).without_time();
@@ -286,17 +291,17 @@ mod tests {
     }
 
     #[test]
-    fn outage_is_a_line_at_its_begin_while_it_lasts_and_at_its_end() {
-        let lines = logged(|outages| {
+    fn outage_logs_its_start_its_progress_and_its_end() {
+        let lines = log_lines(|outages| {
             let began = Instant::now();
             (0..1000).for_each(|_| fail("redis"));
             outages.report(began + Duration::from_secs(5));
             fail("redis");
             let last = outages.open().values().next().unwrap().last;
-            // As if requests went on failing.
-            outages.open().values_mut().for_each(|outage| outage.last = last + EVERY);
-            outages.report(last + EVERY + LOOK);
-            outages.report(last + EVERY + QUIET);
+            // Simulates further failing requests.
+            outages.open().values_mut().for_each(|outage| outage.last = last + REPORT_INTERVAL);
+            outages.report(last + REPORT_INTERVAL + CHECK_INTERVAL);
+            outages.report(last + REPORT_INTERVAL + QUIET_PERIOD);
             fail("redis");
         });
         let shown: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
@@ -306,12 +311,12 @@ mod tests {
         assert!(shown[1].contains("lines=1000") && shown[1].contains("of=\"redis\""), "{shown:#?}");
         assert!(shown[2].contains("INFO") && shown[2].contains("over: the tickets"), "{shown:#?}");
         assert!(shown[2].contains("lines=1001") && shown[2].contains("lasted_s=30"), "{shown:#?}");
-        assert_eq!(shown[3], shown[0], "the next outage begins anew");
+        assert_eq!(shown[3], shown[0], "the next outage starts over");
     }
 
     #[test]
-    fn outages_of_different_parts_and_lines_of_their_own_are_kept_apart() {
-        let lines = logged(|outages| {
+    fn outages_of_different_parts_are_separate_and_other_lines_unaffected() {
+        let lines = log_lines(|outages| {
             for _ in 0..10 {
                 fail("redis");
                 fail("sql");
@@ -321,7 +326,7 @@ mod tests {
         });
         let count = |needle: &str| lines.iter().filter(|line| line.contains(needle)).count();
         assert_eq!(count("a dead letter"), 10, "{lines:#?}");
-        // The first of each, and at the stop what was not reported yet.
+        // The first line of each, and the summaries at the stop.
         assert_eq!(
             (count("outage=\"redis\""), count("outage=\"sql\""), count("still")),
             (1, 1, 2),
@@ -330,21 +335,21 @@ mod tests {
     }
 
     #[test]
-    fn line_that_is_not_repeated_stands_for_itself() {
-        let lines = logged(|outages| {
+    fn line_that_is_not_repeated_gets_no_summary() {
+        let lines = log_lines(|outages| {
             fail("redis");
-            outages.report(Instant::now() + QUIET);
+            outages.report(Instant::now() + QUIET_PERIOD);
             assert!(outages.open().is_empty());
         });
         assert_eq!(lines.len(), 1, "{lines:#?}");
     }
 
     #[test]
-    fn outages_named_by_ids_take_no_memory_without_end() {
-        let lines = logged(|outages| {
-            (0..2 * MOST).for_each(|id| fail(&id.to_string()));
-            assert_eq!(outages.open().len(), MOST);
+    fn number_of_open_outages_is_bounded() {
+        let lines = log_lines(|outages| {
+            (0..2 * MAX_OPEN).for_each(|id| fail(&id.to_string()));
+            assert_eq!(outages.open().len(), MAX_OPEN);
         });
-        assert_eq!(lines.len(), 2 * MOST);
+        assert_eq!(lines.len(), 2 * MAX_OPEN);
     }
 }

@@ -1,4 +1,4 @@
-//! A trace that goes on elsewhere: in the next service, or in whoever takes a queued item.
+//! Trace context that travels to another service or with a queued item.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 
-/// Where in a trace something was caused, in the form of the W3C headers.
+/// A position in a trace, in the form of the W3C headers.
 ///
-/// Everything that is queued (an outbox row, a message, a stream entry) carries one, so that the work done later belongs to
-/// the trace of the request that caused it. Without OTLP configured it is empty and costs nothing.
+/// Every queued item (an outbox row, a message, a stream entry) carries one, so that the later work belongs to the trace of the
+/// request that caused it. If OTLP is not configured, it is empty and costs nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext {
     traceparent: Option<String>,
@@ -23,7 +23,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// That of the span we are in.
+    /// Returns the context of the current span.
     pub fn current() -> Self {
         let context = Span::current().context();
         if !context.span().span_context().is_valid() {
@@ -37,8 +37,7 @@ impl TraceContext {
         }
     }
 
-    /// From wherever it was put, asked for by header name. What is not well-formed is ignored: a trace is never a reason to
-    /// refuse work.
+    /// Reads the context from any source of headers. A malformed value is ignored: a trace is never a reason to refuse work.
     pub fn from_lookup<'a>(lookup: impl Fn(&str) -> Option<&'a str>) -> Self {
         let get = |name| lookup(name).map(ToOwned::to_owned);
         Self { traceparent: get(TRACEPARENT), tracestate: get(TRACESTATE) }
@@ -48,34 +47,34 @@ impl TraceContext {
         Self::from_lookup(|name| headers.get(name).and_then(|value| value.to_str().ok()))
     }
 
-    /// The header that says where in which trace, if there is one.
+    /// Returns the value of the header `traceparent`, if there is one.
     pub fn traceparent(&self) -> Option<&str> {
         self.traceparent.as_deref()
     }
 
-    /// The headers to send or store.
+    /// Returns the headers to send or store.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let parent = self.traceparent.as_deref().map(|value| (TRACEPARENT, value));
         let state = self.tracestate.as_deref().map(|value| (TRACESTATE, value));
         parent.into_iter().chain(state)
     }
 
-    /// Makes `span` a child of where this came from. To be called before the span is entered.
+    /// Makes `span` a child of this context. Call it before the span is entered.
     pub fn continue_in(&self, span: &Span) {
         if self.traceparent.is_some() {
             let parent = TraceContextPropagator::new().extract(self);
-            // An error means that no trace is kept of this span.
+            // Fails if the span is not sampled.
             let _ = span.set_parent(parent);
         }
     }
 
-    /// Links `span` to where this came from, and leaves it the root of a trace of its own: whether that is sampled is our decision. To be
-    /// called before the span is entered.
+    /// Links `span` to this context and keeps it the root of its own trace, so that the caller does not decide about sampling. Call it
+    /// before the span is entered.
     pub fn link_in(&self, span: &Span) {
         if self.traceparent.is_some() {
-            let from = TraceContextPropagator::new().extract(self);
-            // Nothing happens if it is not well-formed, or if no trace is kept of this span.
-            span.add_link(from.span().span_context().clone());
+            let origin = TraceContextPropagator::new().extract(self);
+            // Does nothing if the context is malformed or the span is not sampled.
+            span.add_link(origin.span().span_context().clone());
         }
     }
 }
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_goes_through_a_queue() {
+    fn trace_continues_through_a_queue() {
         with_tracing(|| {
             let request = tracing::info_span!("request");
             TraceContext::from_lookup(|name| (name == "traceparent").then_some(CALLER)).continue_in(&request);
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linked_span_is_the_root_of_its_own_trace() {
+    fn linked_span_is_the_root_of_its_own_trace() {
         with_tracing(|| {
             let request = tracing::info_span!("request");
             TraceContext::from_lookup(|name| (name == "traceparent").then_some(CALLER)).link_in(&request);
@@ -137,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn without_tracing_it_is_empty() {
+    fn context_is_empty_without_tracing() {
         assert_eq!(TraceContext::current(), TraceContext::default());
     }
 
     #[test]
-    fn nonsense_is_ignored() {
+    fn malformed_context_is_ignored() {
         with_tracing(|| {
             let span = tracing::info_span!("request");
             TraceContext::from_lookup(|_| Some("nonsense")).continue_in(&span);

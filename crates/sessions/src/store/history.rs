@@ -1,5 +1,4 @@
-//! The SQL of what must stay known when Redis goes back in time: sessions that ended, refresh tokens that were presented, words that were
-//! used.
+//! The SQL of the durable record: ended sessions, presented refresh tokens, and one-time tokens that were used.
 
 #[cfg(test)]
 mod tests;
@@ -14,55 +13,59 @@ use sqlx::AssertSqlSafe;
 
 use super::{Group, SessionId};
 
-/// How many rows are removed at once: few, so that nobody waits for it.
-const REMOVED_AT_ONCE: i64 = 500;
+/// How many rows one statement removes. Few, so that it holds locks only briefly.
+const REMOVE_BATCH: i64 = 500;
 const TABLES: [&str; 3] = ["session_ends", "session_refreshes", "session_used"];
 
-/// The name under which something is recorded.
+/// The key of a row: a SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Name([u8; 32]);
+pub(crate) struct RecordName([u8; 32]);
 
-impl Name {
-    pub(crate) fn of_session(id: &SessionId) -> Self {
-        Self::of("session", id.as_str())
+impl RecordName {
+    pub(crate) fn for_session(id: &SessionId) -> Self {
+        Self::new("session", id.as_str())
     }
 
-    pub(crate) fn of_group(group: &Group) -> Self {
-        Self::of("group", &group.0)
+    pub(crate) fn for_group(group: &Group) -> Self {
+        Self::new("group", &group.0)
     }
 
-    /// All sessions of a user.
-    pub(crate) fn of_user(user: Uuid) -> Self {
-        Self::of("user", &user.to_string())
+    /// Names all sessions of a user.
+    pub(crate) fn for_user(user: Uuid) -> Self {
+        Self::new("user", &user.to_string())
     }
 
-    /// A word that may be used once, among others of its kind.
-    pub(crate) fn of_word(kind: &str, word: &str) -> Self {
-        Self::of(kind, word)
+    /// Names a token that may be used once, such as the state of a sign-in.
+    pub(crate) fn for_one_time_token(kind: &str, token: &str) -> Self {
+        Self::new(kind, token)
     }
 
-    fn of(kind: &str, text: &str) -> Self {
+    fn new(kind: &str, text: &str) -> Self {
         let length = (kind.len() as u64).to_be_bytes();
         Self(Sha256::new().chain_update(length).chain_update(kind).chain_update(text).finalize().into())
     }
 }
 
-/// Something to record as ended.
+/// The end of a session or a group, to be recorded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
-    pub(crate) name: Name,
+pub(crate) struct SessionEnd {
+    pub(crate) name: RecordName,
     pub(crate) user: Option<Uuid>,
-    /// How long it must stay known.
+    /// How long the row must be kept.
     pub(crate) keep: Duration,
 }
 
-/// Uses up a word. Returns when, by the store's clock; none if it was used before.
-pub(crate) async fn use_up(tx: &mut Tx, word: Name, keep: Duration) -> Result<Option<Timestamp>, Error> {
+/// Consumes a one-time token. Returns the time by SQL's clock, or none if it was used before.
+pub(crate) async fn consume(
+    tx: &mut Tx,
+    token: RecordName,
+    keep: Duration,
+) -> Result<Option<Timestamp>, Error> {
     const READ: &str = "SELECT used_at FROM session_used WHERE name = ?";
     let now = tx.dialect().now();
     let text = format!("INSERT INTO session_used (name, used_at, expires_at) VALUES (?, {now}, {now} + ?)");
     let inserted = async {
-        on!(tx, raw => { sqlx::query(AssertSqlSafe(text)).bind(&word.0[..]).bind(millis(keep)).execute(raw).await?; });
+        on!(tx, raw => { sqlx::query(AssertSqlSafe(text)).bind(&token.0[..]).bind(millis(keep)).execute(raw).await?; });
         Ok(())
     };
     match inserted.await {
@@ -70,12 +73,12 @@ pub(crate) async fn use_up(tx: &mut Tx, word: Name, keep: Duration) -> Result<Op
         Err(Error::Duplicate(_)) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let at: i64 = on!(tx, raw => sqlx::query_scalar(READ).bind(&word.0[..]).fetch_one(raw).await?);
+    let at: i64 = on!(tx, raw => sqlx::query_scalar(READ).bind(&token.0[..]).fetch_one(raw).await?);
     Ok(Some(Timestamp::from_millis(at)))
 }
 
-/// Records an end, as of now.
-pub(crate) async fn end(tx: &mut Tx, end: &End) -> Result<(), Error> {
+/// Records an end at the current time of SQL's clock.
+pub(crate) async fn end(tx: &mut Tx, end: &SessionEnd) -> Result<(), Error> {
     const SQLITE: &str = "ON CONFLICT (name) DO UPDATE SET ended_at = MAX(ended_at, excluded.ended_at),
         expires_at = MAX(expires_at, excluded.expires_at)";
     const MYSQL: &str = "ON DUPLICATE KEY UPDATE ended_at = GREATEST(ended_at, VALUES(ended_at)),
@@ -92,8 +95,8 @@ pub(crate) async fn end(tx: &mut Tx, end: &End) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns those of these that have ended, and when.
-pub(crate) async fn ends(db: &Db, names: &[Name]) -> Result<Vec<(Name, Timestamp)>, Error> {
+/// Returns which of these names have ended, and when.
+pub(crate) async fn ends(db: &Db, names: &[RecordName]) -> Result<Vec<(RecordName, Timestamp)>, Error> {
     const READ: &str = "SELECT name, ended_at FROM session_ends WHERE name IN ({list})";
     let list: Vec<&[u8]> = names.iter().map(|name| &name.0[..]).collect();
     let (text, padding) = db::list_text(READ, list.len());
@@ -105,14 +108,15 @@ pub(crate) async fn ends(db: &Db, names: &[Name]) -> Result<Vec<(Name, Timestamp
         Ok::<_, Error>(rows)
     };
     let rows = db.bounded(reading).await?;
-    let row = |(name, at): (Vec<u8>, i64)| Some((Name(name.try_into().ok()?), Timestamp::from_millis(at)));
+    let row =
+        |(name, at): (Vec<u8>, i64)| Some((RecordName(name.try_into().ok()?), Timestamp::from_millis(at)));
     Ok(rows.into_iter().filter_map(row).collect())
 }
 
-/// Records that the refresh token of this generation is presented. Returns false if it or a later one was presented before.
+/// Records that the refresh token of this generation is presented. Returns false if this or a later one was presented before.
 pub(crate) async fn spend(
     tx: &mut Tx,
-    name: Name,
+    name: RecordName,
     user: Uuid,
     generation: i64,
     keep: Duration,
@@ -143,17 +147,17 @@ pub(crate) async fn spend(
     }
 }
 
-/// Takes back a [`spend`] whose token the issuer did not take.
-pub(crate) async fn unspend(tx: &mut Tx, name: Name, generation: i64) -> Result<(), Error> {
-    const BACK: &str = "UPDATE session_refreshes SET spent = ? WHERE name = ? AND spent = ?";
+/// Undoes a [`spend`] whose token the issuer did not accept.
+pub(crate) async fn undo_spend(tx: &mut Tx, name: RecordName, generation: i64) -> Result<(), Error> {
+    const UNDO: &str = "UPDATE session_refreshes SET spent = ? WHERE name = ? AND spent = ?";
     on!(tx, raw => {
-        let query = sqlx::query(BACK).bind(generation).bind(&name.0[..]).bind(generation + 1);
+        let query = sqlx::query(UNDO).bind(generation).bind(&name.0[..]).bind(generation + 1);
         query.execute(raw).await?;
     });
     Ok(())
 }
 
-/// Removes everything that is recorded of a user.
+/// Removes all rows of a user.
 pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
     const REMOVE: [&str; 2] =
         ["DELETE FROM session_ends WHERE user_id = ?", "DELETE FROM session_refreshes WHERE user_id = ?"];
@@ -163,7 +167,7 @@ pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes some of the rows that are no longer needed, and returns how many.
+/// Removes a batch of expired rows from each table. Returns how many.
 pub(crate) async fn remove_expired(db: &Db) -> Result<u64, Error> {
     let now = db.dialect().now();
     let mut removed = 0;
@@ -180,7 +184,7 @@ pub(crate) async fn remove_expired(db: &Db) -> Result<u64, Error> {
         let removing = async {
             let mut tx = db.begin().await?;
             let removed = on!(tx, raw => {
-                sqlx::query(AssertSqlSafe(text)).bind(REMOVED_AT_ONCE).execute(raw).await?.rows_affected()
+                sqlx::query(AssertSqlSafe(text)).bind(REMOVE_BATCH).execute(raw).await?.rows_affected()
             });
             tx.commit().await?;
             Ok::<_, Error>(removed)

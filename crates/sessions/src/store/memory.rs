@@ -1,4 +1,4 @@
-//! Sessions in this process.
+//! Sessions in the memory of this process.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,46 +9,46 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::broadcast;
 
-use super::{Claim, Error, Found, Group, Lease, Session, SessionId};
+use super::{EndCause, Error, Group, Lease, PublishedEnd, RefreshClaim, Session, SessionId, StoredSession};
 
-/// How many ends may be told before whoever listens slowly misses some, and looks by itself.
-const ENDS: usize = 1024;
-/// After how many additions what is over is looked for and removed.
-const SWEEP: usize = 256;
+/// The buffer of the channel of ends. A slower subscriber misses some; streams also check their session at each heartbeat.
+const ENDS_BUFFER: usize = 1024;
+/// The number of inserts between two sweeps for expired sessions.
+const SWEEP_EVERY: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Memory {
     clock: Clock,
-    kept: Mutex<Kept>,
-    ends: broadcast::Sender<SessionId>,
+    state: Mutex<State>,
+    ends: broadcast::Sender<PublishedEnd>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    sessions: HashMap<SessionId, Entry>,
+struct State {
+    sessions: HashMap<SessionId, MemorySession>,
     groups: HashMap<Group, HashSet<SessionId>>,
-    added: usize,
+    inserts: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct MemorySession {
     session: Session,
     version: u64,
-    forgotten_at: Timestamp,
+    expires_at: Timestamp,
     lease: Option<(String, Timestamp)>,
 }
 
 impl Memory {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, kept: Mutex::default(), ends: broadcast::Sender::new(ENDS) }
+        Self { clock, state: Mutex::default(), ends: broadcast::Sender::new(ENDS_BUFFER) }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.added >= SWEEP {
-            kept.sweep(self.clock.now());
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.inserts >= SWEEP_EVERY {
+            state.sweep(self.clock.now());
         }
-        kept
+        state
     }
 
     pub(super) async fn insert(
@@ -58,27 +58,27 @@ impl Memory {
         life: Duration,
         _: Duration,
     ) -> Result<(), Error> {
-        let mut kept = self.kept();
-        kept.added += 1;
+        let mut state = self.state();
+        state.inserts += 1;
         for group in session.groups() {
-            kept.groups.entry(group).or_default().insert(id.clone());
+            state.groups.entry(group).or_default().insert(id.clone());
         }
-        let entry = Entry {
+        let entry = MemorySession {
             session: session.clone(),
             version: 0,
-            forgotten_at: self.clock.now().after(life),
+            expires_at: self.clock.now().after(life),
             lease: None,
         };
-        kept.sessions.insert(id.clone(), entry);
+        state.sessions.insert(id.clone(), entry);
         Ok(())
     }
 
-    pub(super) async fn read(&self, id: &SessionId, idle: Duration) -> Result<Option<Found>, Error> {
-        let (now, mut kept) = (self.clock.now(), self.kept());
-        let Some(entry) = kept.living(id, now) else { return Ok(None) };
+    pub(super) async fn read(&self, id: &SessionId, idle: Duration) -> Result<Option<StoredSession>, Error> {
+        let (now, mut state) = (self.clock.now(), self.state());
+        let Some(entry) = state.live(id, now) else { return Ok(None) };
         let end = Timestamp::from_millis(entry.session.ends_at);
-        entry.forgotten_at = now.after(idle).min(end);
-        Ok(Some(Found { session: entry.session.clone(), version: entry.version }))
+        entry.expires_at = now.after(idle).min(end);
+        Ok(Some(StoredSession { session: entry.session.clone(), version: entry.version }))
     }
 
     pub(super) async fn claim(
@@ -87,23 +87,22 @@ impl Memory {
         version: u64,
         fence: String,
         lease: Duration,
-    ) -> Result<Claim, Error> {
-        let (now, mut kept) = (self.clock.now(), self.kept());
-        let Some(entry) = kept.living(id, now) else { return Ok(Claim::Gone) };
+    ) -> Result<RefreshClaim, Error> {
+        let (now, mut state) = (self.clock.now(), self.state());
+        let Some(entry) = state.live(id, now) else { return Ok(RefreshClaim::Gone) };
         if entry.version != version {
-            return Ok(Claim::Moved);
+            return Ok(RefreshClaim::Replaced);
         }
         if entry.lease.as_ref().is_some_and(|(_, until)| *until > now) {
-            return Ok(Claim::Busy);
+            return Ok(RefreshClaim::Busy);
         }
         entry.lease = Some((fence.clone(), now.after(lease)));
-        Ok(Claim::Yours(Lease { id: id.clone(), fence }))
+        Ok(RefreshClaim::Granted(Lease { id: id.clone(), fence }))
     }
 
-    pub(super) async fn keep(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
-        let (now, mut kept) = (self.clock.now(), self.kept());
-        let held = kept.leased(lease, now);
-        if let Some(entry) = held {
+    pub(super) async fn renew(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
+        let (now, mut state) = (self.clock.now(), self.state());
+        if let Some(entry) = state.leased(lease, now) {
             entry.lease = Some((lease.fence.clone(), now.after(length)));
             return Ok(true);
         }
@@ -116,50 +115,50 @@ impl Memory {
         session: &Session,
         life: Duration,
     ) -> Result<bool, Error> {
-        let (now, mut kept) = (self.clock.now(), self.kept());
-        let Some(entry) = kept.leased(lease, now) else { return Ok(false) };
+        let (now, mut state) = (self.clock.now(), self.state());
+        let Some(entry) = state.leased(lease, now) else { return Ok(false) };
         entry.session = session.clone();
         entry.version += 1;
         entry.lease = None;
-        entry.forgotten_at = now.after(life);
+        entry.expires_at = now.after(life);
         Ok(true)
     }
 
-    pub(super) async fn remove(&self, id: &SessionId, groups: &[Group]) -> Result<(), Error> {
-        let mut kept = self.kept();
-        kept.sessions.remove(id);
+    pub(super) async fn remove(&self, end: PublishedEnd, groups: &[Group]) -> Result<(), Error> {
+        let mut state = self.state();
+        state.sessions.remove(&end.id);
         for group in groups {
-            kept.leave(group, id);
+            state.leave_group(group, &end.id);
         }
-        drop(kept);
-        let _ = self.ends.send(id.clone());
+        drop(state);
+        let _ = self.ends.send(end);
         Ok(())
     }
 
     pub(super) async fn remove_group(&self, group: &Group) -> Result<usize, Error> {
-        let mut kept = self.kept();
-        let members = kept.groups.remove(group).unwrap_or_default();
+        let mut state = self.state();
+        let members = state.groups.remove(group).unwrap_or_default();
         let mut ended = 0;
         for id in &members {
-            if let Some(entry) = kept.sessions.remove(id) {
+            if let Some(entry) = state.sessions.remove(id) {
                 ended += 1;
-                entry.session.groups().iter().for_each(|group| kept.leave(group, id));
+                entry.session.groups().iter().for_each(|group| state.leave_group(group, id));
             }
         }
-        drop(kept);
+        drop(state);
         for id in members {
-            let _ = self.ends.send(id);
+            let _ = self.ends.send(PublishedEnd { id, cause: EndCause::Ended });
         }
         Ok(ended)
     }
 
-    pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
+    pub(super) async fn ends(&self) -> Result<BoxStream<'static, PublishedEnd>, Error> {
         let ends = self.ends.subscribe();
-        // What was missed is found by those who look now and then.
-        let next = |mut ends: broadcast::Receiver<SessionId>| async move {
+        // Missed ends are found at the next heartbeat.
+        let next = |mut ends: broadcast::Receiver<PublishedEnd>| async move {
             loop {
                 match ends.recv().await {
-                    Ok(id) => return Some((id, ends)),
+                    Ok(end) => return Some((end, ends)),
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return None,
                 }
@@ -169,18 +168,18 @@ impl Memory {
     }
 }
 
-impl Kept {
-    fn living(&mut self, id: &SessionId, now: Timestamp) -> Option<&mut Entry> {
-        self.sessions.get_mut(id).filter(|entry| entry.forgotten_at > now)
+impl State {
+    fn live(&mut self, id: &SessionId, now: Timestamp) -> Option<&mut MemorySession> {
+        self.sessions.get_mut(id).filter(|entry| entry.expires_at > now)
     }
 
-    fn leased(&mut self, lease: &Lease, now: Timestamp) -> Option<&mut Entry> {
-        let entry = self.living(&lease.id, now)?;
+    fn leased(&mut self, lease: &Lease, now: Timestamp) -> Option<&mut MemorySession> {
+        let entry = self.live(&lease.id, now)?;
         let is_held = entry.lease.as_ref().is_some_and(|(fence, _)| *fence == lease.fence);
         is_held.then_some(entry)
     }
 
-    fn leave(&mut self, group: &Group, id: &SessionId) {
+    fn leave_group(&mut self, group: &Group, id: &SessionId) {
         if let Some(members) = self.groups.get_mut(group) {
             members.remove(id);
             if members.is_empty() {
@@ -190,14 +189,14 @@ impl Kept {
     }
 
     fn sweep(&mut self, now: Timestamp) {
-        self.added = 0;
-        let over: Vec<(SessionId, Vec<Group>)> = self
+        self.inserts = 0;
+        let expired: Vec<(SessionId, Vec<Group>)> = self
             .sessions
-            .extract_if(|_, entry| entry.forgotten_at <= now)
+            .extract_if(|_, entry| entry.expires_at <= now)
             .map(|(id, entry)| (id, entry.session.groups()))
             .collect();
-        for (id, groups) in over {
-            groups.iter().for_each(|group| self.leave(group, &id));
+        for (id, groups) in expired {
+            groups.iter().for_each(|group| self.leave_group(group, &id));
         }
     }
 }

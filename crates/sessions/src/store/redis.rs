@@ -1,4 +1,4 @@
-//! Sessions in Redis: a hash per session, a set of names per group, sorted by when they end.
+//! Sessions in Redis: a hash per session, and per group a set of session ids, sorted by end.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use redis_store::{Call, Key, KeySpace, Script, Trial, script};
 
-use super::{Claim, Error, Found, Group, Lease, Session, SessionId};
+use super::{EndCause, Error, Group, Lease, PublishedEnd, RefreshClaim, Session, SessionId, StoredSession};
 
 static INSERT: Script = script!("scripts/insert.lua");
 static READ: Script = script!("scripts/read.lua");
 static CLAIM: Script = script!("scripts/claim.lua");
-static KEEP: Script = script!("scripts/keep.lua");
+static RENEW: Script = script!("scripts/renew.lua");
 static REPLACE: Script = script!("scripts/replace.lua");
 static REMOVE: Script = script!("scripts/remove.lua");
 static REMOVE_GROUP: Script = script!("scripts/remove_group.lua");
 
-/// Shows whether a server runs the scripts: the life of a session, and the end of its group.
+/// Checks that a server runs the scripts: the life of a session, and the end of its group.
 pub static TRIALS: [Trial; 7] = [
     Trial {
         script: &INSERT,
@@ -33,7 +33,7 @@ pub static TRIALS: [Trial; 7] = [
         keys: &["session:s1"],
         args: &["0", "fence", "60000"],
     },
-    Trial { script: &KEEP, name: "sessions/keep.lua", keys: &["session:s1"], args: &["fence", "60000"] },
+    Trial { script: &RENEW, name: "sessions/renew.lua", keys: &["session:s1"], args: &["fence", "60000"] },
     Trial {
         script: &REPLACE,
         name: "sessions/replace.lua",
@@ -50,11 +50,11 @@ pub static TRIALS: [Trial; 7] = [
         script: &REMOVE,
         name: "sessions/remove.lua",
         keys: &["session:s1", "session-g1"],
-        args: &["s1", "playhouse-trial"],
+        args: &["s1", "playhouse-trial", "s1"],
     },
 ];
 
-/// How long nothing may be told before the connection is asked whether it still lives.
+/// How long a subscription may be silent before the connection is checked.
 const QUIET: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -80,8 +80,8 @@ impl Keys {
         self.0.key_of("session-", &group.0)
     }
 
-    /// The session, then its groups.
-    fn session_in(&self, id: &SessionId, groups: &[Group]) -> Vec<Key> {
+    /// Returns the key of the session, then those of its groups.
+    fn session_and_groups(&self, id: &SessionId, groups: &[Group]) -> Vec<Key> {
         std::iter::once(self.session(id)).chain(groups.iter().map(|group| self.group(group))).collect()
     }
 
@@ -110,19 +110,19 @@ impl Redis {
         life: Duration,
         longest: Duration,
     ) -> Result<(), Error> {
-        let mut call = INSERT.call(&self.keys.session_in(id, &session.groups()));
-        call.arg(id.as_str()).arg(written(session)).arg(session.ends_at);
+        let mut call = INSERT.call(&self.keys.session_and_groups(id, &session.groups()));
+        call.arg(id.as_str()).arg(to_json(session)).arg(session.ends_at);
         call.arg(millis(life)).arg(millis(longest));
         self.run(&call).await
     }
 
-    pub(super) async fn read(&self, id: &SessionId, idle: Duration) -> Result<Option<Found>, Error> {
+    pub(super) async fn read(&self, id: &SessionId, idle: Duration) -> Result<Option<StoredSession>, Error> {
         let mut call = READ.call(&[self.keys.session(id)]);
         call.arg(millis(idle));
         let found: Option<(String, u64)> = self.run(&call).await?;
-        // What a program of another version wrote is no session to this one.
+        // A record of an incompatible version counts as no session.
         Ok(found.and_then(|(text, version)| {
-            serde_json::from_str(&text).ok().map(|session| Found { session, version })
+            serde_json::from_str(&text).ok().map(|session| StoredSession { session, version })
         }))
     }
 
@@ -132,20 +132,20 @@ impl Redis {
         version: u64,
         fence: String,
         lease: Duration,
-    ) -> Result<Claim, Error> {
+    ) -> Result<RefreshClaim, Error> {
         let mut call = CLAIM.call(&[self.keys.session(id)]);
         call.arg(version).arg(&fence).arg(millis(lease));
         let claimed: String = self.run(&call).await?;
         Ok(match claimed.as_str() {
-            "yours" => Claim::Yours(Lease { id: id.clone(), fence }),
-            "busy" => Claim::Busy,
-            "moved" => Claim::Moved,
-            _ => Claim::Gone,
+            "yours" => RefreshClaim::Granted(Lease { id: id.clone(), fence }),
+            "busy" => RefreshClaim::Busy,
+            "moved" => RefreshClaim::Replaced,
+            _ => RefreshClaim::Gone,
         })
     }
 
-    pub(super) async fn keep(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
-        let mut call = KEEP.call(&[self.keys.session(&lease.id)]);
+    pub(super) async fn renew(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
+        let mut call = RENEW.call(&[self.keys.session(&lease.id)]);
         call.arg(&lease.fence).arg(millis(length));
         self.run(&call).await
     }
@@ -157,13 +157,13 @@ impl Redis {
         life: Duration,
     ) -> Result<bool, Error> {
         let mut call = REPLACE.call(&[self.keys.session(&lease.id)]);
-        call.arg(&lease.fence).arg(written(session)).arg(millis(life));
+        call.arg(&lease.fence).arg(to_json(session)).arg(millis(life));
         self.run(&call).await
     }
 
-    pub(super) async fn remove(&self, id: &SessionId, groups: &[Group]) -> Result<(), Error> {
-        let mut call = REMOVE.call(&self.keys.session_in(id, groups));
-        call.arg(id.as_str()).arg(self.keys.ends_channel());
+    pub(super) async fn remove(&self, end: PublishedEnd, groups: &[Group]) -> Result<(), Error> {
+        let mut call = REMOVE.call(&self.keys.session_and_groups(&end.id, groups));
+        call.arg(end.id.as_str()).arg(self.keys.ends_channel()).arg(message(&end));
         self.run(&call).await
     }
 
@@ -173,17 +173,35 @@ impl Redis {
         self.run(&call).await
     }
 
-    pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
-        let told = self.redis.subscribe(&[self.keys.ends_channel()], QUIET).await?;
-        let id = |message: ::redis::Msg| message.get_payload::<String>().ok();
-        Ok(told
-            .filter_map(move |message| std::future::ready(id(message).map(|id| SessionId(id.into()))))
-            .boxed())
+    pub(super) async fn ends(&self) -> Result<BoxStream<'static, PublishedEnd>, Error> {
+        let messages = self.redis.subscribe(&[self.keys.ends_channel()], QUIET).await?;
+        let end =
+            |message: ::redis::Msg| message.get_payload::<String>().ok().map(|text| published_end(&text));
+        Ok(messages.filter_map(move |message| std::future::ready(end(message))).boxed())
     }
 }
 
-fn written(session: &Session) -> String {
-    // It is made of texts and numbers.
+/// Follows the id of a session that was replaced. Ids have no spaces.
+const REPLACED: &str = " replaced";
+
+fn message(end: &PublishedEnd) -> String {
+    let id = end.id.as_str();
+    match end.cause {
+        EndCause::Ended => id.to_owned(),
+        EndCause::Replaced => format!("{id}{REPLACED}"),
+    }
+}
+
+fn published_end(message: &str) -> PublishedEnd {
+    let (id, cause) = match message.strip_suffix(REPLACED) {
+        Some(id) => (id, EndCause::Replaced),
+        None => (message, EndCause::Ended),
+    };
+    PublishedEnd { id: SessionId(id.into()), cause }
+}
+
+fn to_json(session: &Session) -> String {
+    // Never fails: a session has only texts and numbers.
     serde_json::to_string(session).unwrap_or_default()
 }
 

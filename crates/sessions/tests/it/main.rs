@@ -1,5 +1,5 @@
 //! Sessions on real servers.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod store;

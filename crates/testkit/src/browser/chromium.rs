@@ -1,14 +1,14 @@
-//! Chromium, without a window, and with a door for its driver.
+//! Headless Chromium with a debugging port for its driver.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::process::Launch;
-use crate::server::{Kind, Place};
+use crate::server::{ServerKind, ServerLocation};
 use crate::{Error, installed};
 
-/// What it writes into its folder: the port of the door, which it chooses by itself.
-const DOOR: &str = "DevToolsActivePort";
+/// The file into which Chromium writes the debugging port that it has chosen.
+const PORT_FILE: &str = "DevToolsActivePort";
 
 /// How Chromium is started.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ impl Chromium {
         Ok(Self { program, args, port: AtomicU16::new(0) })
     }
 
-    /// Where the driver finds it.
+    /// Returns the debugging port, to which the driver connects.
     pub(super) fn port(&self) -> u16 {
         self.port.load(Ordering::Relaxed)
     }
 }
 
-impl Kind for Chromium {
+impl ServerKind for Chromium {
     fn name(&self) -> &'static str {
         "chromium"
     }
@@ -40,32 +40,32 @@ impl Kind for Chromium {
         false
     }
 
-    fn prepare(&self, _place: &Place) -> Result<(), Error> {
+    fn prepare(&self, _location: &ServerLocation) -> Result<(), Error> {
         Ok(())
     }
 
-    fn launch(&self, place: &Place) -> Launch {
+    fn launch(&self, location: &ServerLocation) -> Launch {
         Launch::new(&self.program)
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-            // A test browser does not phone home, nor ask anything.
+            // No background requests and no dialogs.
             .args(["--no-first-run", "--no-default-browser-check", "--disable-background-networking"])
             .args(["--disable-component-update", "--disable-sync", "--disable-default-apps"])
             .args(["--disable-breakpad", "--password-store=basic", "--lang=en"])
             .arg("--remote-debugging-port=0")
-            .option("user-data-dir", place.data())
+            .option("user-data-dir", location.data())
             .args(&self.args)
             .arg("about:blank")
-            .folder(place.folder())
-            // It leaves sockets and settings in all these.
-            .env("HOME", Some(place.folder().into()))
-            .env("TMPDIR", Some(place.folder().into()))
-            .env("XDG_CONFIG_HOME", Some(place.folder().join("config").into()))
-            .env("XDG_CACHE_HOME", Some(place.folder().join("cache").into()))
+            .folder(location.folder())
+            // Chromium writes sockets and settings to all of these.
+            .env("HOME", Some(location.folder().into()))
+            .env("TMPDIR", Some(location.folder().into()))
+            .env("XDG_CONFIG_HOME", Some(location.folder().join("config").into()))
+            .env("XDG_CACHE_HOME", Some(location.folder().join("cache").into()))
     }
 
-    async fn answers(&self, place: &Place) -> Result<(), String> {
-        let said = std::fs::read_to_string(place.data().join(DOOR)).map_err(|e| e.to_string())?;
-        let port = said.lines().next().and_then(|line| line.parse().ok()).ok_or("the door is not open")?;
+    async fn check_ready(&self, location: &ServerLocation) -> Result<(), String> {
+        let text = std::fs::read_to_string(location.data().join(PORT_FILE)).map_err(|e| e.to_string())?;
+        let port = text.lines().next().and_then(|line| line.parse().ok()).ok_or("no debugging port yet")?;
         self.port.store(port, Ordering::Relaxed);
         Ok(())
     }

@@ -1,25 +1,23 @@
-//! Cookies as the browser keeps them.
+//! Cookies in the browser.
 
 use serde_json::Value;
 
-/// A cookie as the browser keeps it, with all that the server has said about it.
+/// A cookie in the browser, with all its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cookie {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: String,
-    /// The host it belongs to; begins with a dot if it is sent to hosts below too.
+    /// The host. Begins with a dot if the cookie is also sent to subdomains.
     pub domain: String,
-    /// The path below which it is sent.
+    /// The path prefix of the requests that carry the cookie.
     pub path: String,
     /// Sent over TLS only.
     pub secure: bool,
     /// Hidden from scripts.
     pub http_only: bool,
-    /// `Strict`, `Lax` or `None`; what the browser assumes where the server has not said it.
+    /// `Strict`, `Lax` or `None`. The browser's default if the server did not set it.
     pub same_site: String,
-    /// Seconds since 1970; `None` for the life of the browser.
+    /// Seconds since 1970. `None` for a session cookie.
     pub expires: Option<u64>,
 }
 

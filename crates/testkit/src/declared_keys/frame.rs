@@ -1,6 +1,6 @@
-//! Frames of the Redis protocol, as far as a proxy has to understand them.
+//! The part of the Redis protocol that the proxy needs.
 
-/// Returns the length of the first frame, or none as long as it is not complete.
+/// Returns the length of the first frame, or none while it is incomplete.
 pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     let (kind, number, start) = head(bytes)?;
     let count = match kind {
@@ -18,7 +18,7 @@ pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     (0..count).try_fold(start, |at, _| Some(at + length(&bytes[at..])?))
 }
 
-/// Reads a command: its name and its arguments. What is no list of texts is an empty one.
+/// Parses a command: its name and its arguments. Returns an empty list for any other frame.
 pub(super) fn command(frame: &[u8]) -> Vec<&[u8]> {
     let Some((b'*', Some(count), mut at)) = head(frame) else { return Vec::new() };
     let mut words = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn command(frame: &[u8]) -> Vec<&[u8]> {
     words
 }
 
-/// Reads the first line: the kind, the number if it is one, and where the next line starts.
+/// Parses the first line: the kind, the number if there is one, and the start of the next line.
 fn head(bytes: &[u8]) -> Option<(u8, Option<i64>, usize)> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     let (kind, line) = bytes[..end].split_first()?;
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_as_long_as_all_its_parts() {
+    fn length_of_a_frame_includes_all_its_parts() {
         for frame in [
             "+OK\r\n",
             "$3\r\n\r\n1\r\n",
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_a_list_of_texts() {
+    fn command_is_a_list_of_bulk_strings() {
         assert_eq!(command(b"*2\r\n$3\r\nGET\r\n$2\r\n\r\n\r\n"), [&b"GET"[..], b"\r\n"]);
         assert!(command(b"+OK\r\n").is_empty());
     }

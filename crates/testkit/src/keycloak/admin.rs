@@ -1,4 +1,4 @@
-//! What an administrator does, over Keycloak's own API.
+//! Administration over Keycloak's own API.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ use crate::unique::unique;
 
 const KEYS: &str = "components?type=org.keycloak.keys.KeyProvider";
 
-/// All of these panic when Keycloak refuses.
+/// All methods panic if Keycloak refuses.
 impl Keycloak {
-    /// Makes a user with a password and roles of the realm, and returns its identifier, the `sub` of tokens.
+    /// Creates a user with a password and realm roles. Returns its id, which is the `sub` of its tokens.
     pub async fn create_user(&self, name: &str, password: &str, roles: &[&str]) -> String {
         let user = json!({
             "username": name,
@@ -30,27 +30,27 @@ impl Keycloak {
         self.user_id(name).await
     }
 
-    /// Gives a user one more role.
+    /// Adds a role to a user.
     pub async fn assign_role(&self, user: &str, role: &str) {
         let id = self.user_id(user).await;
         let role = self.admin(Method::GET, &format!("roles/{role}"), None).await;
         self.admin(Method::POST, &format!("users/{id}/role-mappings/realm"), Some(json!([role]))).await;
     }
 
-    /// Ends all sessions of a user, and has the clients told by back-channel logout.
+    /// Ends all sessions of a user. Keycloak notifies the clients by back-channel logout.
     pub async fn log_out(&self, user: &str) {
         let id = self.user_id(user).await;
         self.admin(Method::POST, &format!("users/{id}/logout"), None).await;
     }
 
-    /// How many sessions a user has.
+    /// Returns the number of a user's sessions.
     pub async fn sessions_of(&self, user: &str) -> usize {
         let id = self.user_id(user).await;
         let sessions = self.admin(Method::GET, &format!("users/{id}/sessions"), None).await;
         sessions.as_array().map_or(0, Vec::len)
     }
 
-    /// Signs with a new key from now on. The old ones are still published.
+    /// Adds a key that signs from now on. The old keys stay published.
     pub async fn rotate_keys(&self) {
         let highest = self.signing_keys().await.iter().map(priority).max().unwrap_or_default();
         let realm = self.admin(Method::GET, "", None).await;
@@ -70,7 +70,7 @@ impl Keycloak {
         self.admin(Method::POST, "components", Some(key)).await;
     }
 
-    /// Removes all keys that signed before the newest.
+    /// Removes all keys but the newest.
     pub async fn retire_keys(&self) {
         let keys = self.signing_keys().await;
         let highest = keys.iter().map(priority).max().unwrap_or_default();
@@ -79,7 +79,7 @@ impl Keycloak {
         }
     }
 
-    /// Moves the gateway.
+    /// Changes the URL of the gateway.
     pub async fn set_gateway_url(&self, url: &str) {
         let url = url.trim_end_matches('/');
         let found = self.admin(Method::GET, "clients?clientId=playhouse", None).await;
@@ -92,7 +92,7 @@ impl Keycloak {
         self.admin(Method::PUT, &path, Some(client)).await;
     }
 
-    /// Asks Keycloak's admin API about the realm. `path` is what follows the realm's name.
+    /// Calls Keycloak's admin API. `path` is relative to the realm.
     pub async fn admin(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         let base = format!("http://{}", self.addr());
         let form = [
@@ -101,14 +101,14 @@ impl Keycloak {
             ("username", ADMIN),
             ("password", ADMIN),
         ];
-        // A new one each time: they live for a minute.
+        // A new token for each call, because they expire after a minute.
         let tokens = token(&format!("{base}/realms/master"), &form).await;
-        let tokens = tokens.unwrap_or_else(|why| panic!("Keycloak does not know its administrator: {why}"));
+        let tokens = tokens.unwrap_or_else(|why| panic!("Keycloak refuses its administrator: {why}"));
         let url = format!("{base}/admin/realms/playhouse/{path}");
         let request = http::client().request(method.clone(), url.trim_end_matches('/'));
         let request = request.bearer_auth(text(&tokens["access_token"]));
         let request = if let Some(body) = body { request.json(&body) } else { request };
-        let answer = http::ask_well(request).await;
+        let answer = http::request_ok(request).await;
         answer.unwrap_or_else(|why| panic!("Keycloak refuses {method} {path}: {why}"))
     }
 

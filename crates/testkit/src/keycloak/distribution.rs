@@ -1,4 +1,4 @@
-//! The distribution: fetched, unpacked and made ready once.
+//! The Keycloak distribution: fetched, unpacked and set up once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,25 +7,25 @@ use std::process::Command;
 use crate::process::Launch;
 use crate::{Error, cache, installed};
 
-/// Its coordinates at Maven Central, also known to `xtask`.
+/// The Maven coordinates. `xtask` reads the same file.
 const ARTIFACT: &str = include_str!("artifact");
-/// To be raised when it is made ready in another way.
+/// Increase it when the setup below changes.
 const EDITION: u32 = 1;
 const OLDEST_JAVA: u32 = 17;
-/// Of the administrator, who exists on loopback, for the time of a test.
+/// The name and password of the administrator. The server listens on loopback and lives as long as a test.
 pub(super) const ADMIN: &str = "admin";
-/// What a start costs is mostly compiling: the quick compiler, and no more memory than needed.
+/// Most of a start is JIT compilation, so only the fast compiler is used.
 const JAVA_OPTIONS: &str = "-XX:TieredStopAtLevel=1 -XX:-UsePerfData";
 const JAVA_MEMORY: &str = "-Xms64m -Xmx512m";
 
-/// The programs it needs.
+/// The programs that fetch and run Keycloak.
 #[derive(Debug)]
 pub(super) struct Distribution {
     maven: PathBuf,
 }
 
 impl Distribution {
-    /// Blocks.
+    /// Finds Java and Maven. Blocks.
     pub(super) fn find() -> Result<Self, Error> {
         let remedy = "`cargo xtask test-keycloak` installs it";
         let java = installed::find(&["java"]).and_then(|java| major(&version(&java)?));
@@ -36,25 +36,25 @@ impl Distribution {
         Ok(Self { maven })
     }
 
-    /// The folder with the distribution and, in `data`, a database with an administrator. Blocks.
+    /// Returns the folder with the distribution and, in `data`, a database with an administrator. Sets it up on first use. Blocks.
     pub(super) fn ready(&self) -> Result<PathBuf, Error> {
         let artifact = ARTIFACT.trim();
         let name = format!("keycloak-{}-edition{EDITION}", cache::fingerprint(&[artifact]));
-        cache::ready(&name, |folder| {
+        cache::get_or_make(&name, |folder| {
             let failed = |error: std::io::Error| Error::failed("the distribution of Keycloak", error);
             let log = folder.join("log");
             let unpack = Launch::new(&self.maven)
                 .args(["--batch-mode", "--quiet", "dependency:unpack"])
                 .arg(format!("-Dartifact={artifact}"))
                 .arg(format!("-DoutputDirectory={}", folder.display()))
-                // Not in a folder with a project.
+                // Maven must not find a project in the current folder.
                 .folder(folder);
             cache::run("fetching Keycloak", &unpack, &log)?;
-            // Everything is in one folder, which has the version in its name.
+            // The archive holds one folder, whose name contains the version.
             let inner = fs::read_dir(folder).map_err(failed)?.flatten().map(|entry| entry.path());
             let inner = inner.filter(|path| path.join("bin/kc.sh").exists()).last();
             let inner =
-                inner.ok_or_else(|| Error::failed("fetching Keycloak", "there is no bin/kc.sh in it"))?;
+                inner.ok_or_else(|| Error::failed("fetching Keycloak", "the archive has no bin/kc.sh"))?;
             for entry in fs::read_dir(&inner).map_err(failed)?.flatten() {
                 fs::rename(entry.path(), folder.join(entry.file_name())).map_err(failed)?;
             }
@@ -69,7 +69,7 @@ impl Distribution {
     }
 }
 
-/// Its start script in `home`; what it leaves behind goes to `scratch`.
+/// Returns the command that runs the start script in `home`. Temporary files go to `scratch`.
 pub(super) fn kc(home: &Path, scratch: &Path) -> Launch {
     let options = format!("{JAVA_OPTIONS} -Djava.io.tmpdir={}", scratch.display());
     Launch::new("/bin/sh")
@@ -84,9 +84,9 @@ fn version(java: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// From `openjdk version "17.0.15" 2025-04-15`.
-fn major(said: &str) -> Option<u32> {
-    said.split('"').nth(1)?.split(['.', '-', '+']).next()?.parse().ok()
+/// Parses the major version from a line like `openjdk version "17.0.15" 2025-04-15`.
+fn major(version: &str) -> Option<u32> {
+    version.split('"').nth(1)?.split(['.', '-', '+']).next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_java_are_understood() {
+    fn java_versions_are_parsed() {
         assert_eq!(major("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK …"), Some(17));
         assert_eq!(major("openjdk version \"25\" 2025-09-16"), Some(25));
         assert_eq!(major("java version \"1.8.0_402\""), Some(1));

@@ -1,10 +1,10 @@
-// An identity provider for tests: panva's certified oidc-provider, with a door for the test kit.
+// An identity provider for tests: panva's certified oidc-provider, with commands for the test kit.
 //
 //   node server.mjs CONFIG      CONFIG is JSON, see `config` in ../oidc_provider.rs
 //
-// Whatever it knows (keys, clients, sessions, tokens) is in the file `state` and survives a kill.
-// Below the path /MARK/, which only the test kit knows, it takes orders; everything else is the provider's.
-// Version 8 because Debian 12 has Node 18, for which version 9 is too new.
+// The state (keys, clients, sessions, tokens) is in the file `state` and survives a kill.
+// Paths below /COMMAND_PREFIX/, which only the test kit knows, are commands; the provider serves all other paths.
+// oidc-provider 8, because version 9 does not support Node 18, which Debian 12 has.
 
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -13,13 +13,13 @@ import Provider from 'oidc-provider';
 
 const config = JSON.parse(process.argv[2]);
 const issuer = `http://127.0.0.1:${config.port}`;
-const admin = `/${config.mark}/`;
-// Resources are URIs; the audience of the tokens is the plain name.
+const commandRoot = `/${config.command_prefix}/`;
+// A resource must be a URI. The audience of the tokens is configured separately.
 const resource = 'urn:testkit:api';
 const scopes = 'openid profile offline_access';
 
 const state = load();
-const counts = { refreshes: 0, refused: 0, waiting: 0 };
+const counts = { refreshes: 0, refused: 0, delayed: 0 };
 const faults = { failing: false, slow: 0 };
 let handler;
 
@@ -44,7 +44,7 @@ function newKey() {
   return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), use: 'sig', alg: 'RS256' };
 }
 
-// What the provider stores, one instance per kind of thing.
+// The storage of the provider, one instance per model.
 class Store {
   constructor(kind) {
     this.kind = kind;
@@ -61,7 +61,7 @@ class Store {
   }
 
   async find(id) {
-    // Looked up here each time, so that an order that changes a client holds from then on.
+    // Not cached, so that the command `client` takes effect at once.
     if (this.kind === 'Client') return state.clients.find((client) => client.client_id === id);
     const found = state.store.get(this.key(id));
     return found && (found.ends === null || found.ends > Date.now()) ? found.payload : undefined;
@@ -98,16 +98,16 @@ class Store {
   }
 }
 
-// A provider with the keys of this moment. It keeps nothing, so it can be replaced at any time.
-function provide() {
+// Creates a provider with the current keys. It holds no state, so it can be replaced at any time.
+function createProvider() {
   const provider = new Provider(issuer, {
     adapter: Store,
     jwks: { keys: state.keys },
-    cookies: { keys: [config.mark] },
+    cookies: { keys: [config.command_prefix] },
     pkce: { required: () => true, methods: ['S256'] },
     scopes: scopes.split(' '),
     claims: { openid: ['sub', 'sid', 'realm_access'], profile: ['name', 'preferred_username'] },
-    // Claims are in the identity token too, as Keycloak has them.
+    // Puts the claims into the identity token too, as Keycloak does.
     conformIdTokenClaims: false,
     clientBasedCORS: () => false,
     issueRefreshToken: async (ctx, client) => client.grantTypeAllowed('refresh_token'),
@@ -140,7 +140,7 @@ function provide() {
       },
       rpInitiatedLogout: {
         enabled: true,
-        // Nobody is asked, as Keycloak does not ask either who comes with an identity token.
+        // Confirms automatically: Keycloak does not ask for confirmation if the request has an identity token.
         logoutSource: async (ctx, form) => {
           ctx.body = page('Sign out', `${form}
             <button form="op.logoutForm" name="logout" value="yes">Sign out</button>
@@ -177,7 +177,7 @@ function rolesOfService(id) {
   return id === config.service.client_id ? config.service.roles : [];
 }
 
-// Everybody agrees to everything.
+// Grants every scope without asking the user.
 async function consent(ctx) {
   const { client, session, provider, result } = ctx.oidc;
   const known = result?.consent?.grantId ?? session.grantIdFor(client.clientId);
@@ -190,18 +190,18 @@ async function consent(ctx) {
   return grant;
 }
 
-async function visit(req, res) {
+async function serve(req, res) {
   if (faults.slow) {
-    counts.waiting += 1;
+    counts.delayed += 1;
     await new Promise((resolve) => { setTimeout(resolve, faults.slow); });
-    counts.waiting -= 1;
+    counts.delayed -= 1;
   }
-  if (faults.failing) return answer(res, 503, { error: 'temporarily_unavailable' });
+  if (faults.failing) return respond(res, 503, { error: 'temporarily_unavailable' });
   if (req.url.startsWith('/interaction/')) return signIn(req, res);
   return handler.callback(req, res);
 }
 
-// The page where a person says who he is. There are no passwords.
+// The sign-in page. It asks for a name and no password.
 async function signIn(req, res) {
   const { provider } = handler;
   await provider.interactionDetails(req, res);
@@ -215,26 +215,26 @@ async function signIn(req, res) {
   }
   const form = new URLSearchParams(await body(req));
   const result = form.get('cancel')
-    ? { error: 'access_denied', error_description: 'the person has cancelled' }
+    ? { error: 'access_denied', error_description: 'the user has cancelled' }
     : { login: { accountId: form.get('login') } };
   await provider.interactionFinished(req, res, result, { mergeWithLastSubmission: false });
 }
 
-const orders = {
-  about: async () => ({ issuer, ...counts, ...faults, keys: state.keys.map((key) => key.kid), people: people() }),
+const commands = {
+  about: async () => ({ issuer, ...counts, ...faults, keys: state.keys.map((key) => key.kid), users: users() }),
 
-  // The new key signs; the old ones are still published.
+  // The new key signs; the old keys stay published.
   'rotate-keys': async () => {
     state.keys.unshift(newKey());
-    renew();
+    reloadProvider();
   },
 
   'retire-keys': async () => {
     state.keys.splice(1);
-    renew();
+    reloadProvider();
   },
 
-  // Fields of the client of this id get new values.
+  // Replaces fields of a client.
   client: async ({ client_id: id, ...fields }) => {
     const client = state.clients.find((one) => one.client_id === id);
     if (!client) throw new Error(`there is no client ${id}`);
@@ -242,7 +242,7 @@ const orders = {
     save();
   },
 
-  // From the next token on.
+  // Takes effect with the next token.
   roles: async ({ user, roles }) => {
     state.roles[user] = roles;
     save();
@@ -250,10 +250,10 @@ const orders = {
 
   faults: async (wanted) => { Object.assign(faults, wanted); },
 
-  // Ends the person's sessions and tells the clients, without the person's browser.
+  // Ends the user's sessions and calls the back-channel logout of the clients, without the user's browser.
   'end-sessions': async ({ user }) => {
     const { provider } = handler;
-    let told = 0;
+    let called = 0;
     for (const { payload } of [...state.store.values()].filter(({ payload: one }) => isSessionOf(one, user))) {
       for (const [id, { sid, grantId }] of Object.entries(payload.authorizations ?? {})) {
         for (const kind of ['AccessToken', 'AuthorizationCode', 'RefreshToken', 'Grant']) {
@@ -263,33 +263,33 @@ const orders = {
         const client = await provider.Client.find(id);
         if (client?.backchannelLogoutUri) {
           await client.backchannelLogout(user, sid);
-          told += 1;
+          called += 1;
         }
       }
       state.store.delete(`Session:${payload.jti}`);
       save();
     }
-    return { told };
+    return { called };
   },
 };
 
-async function order(req, res) {
-  const work = orders[req.url.slice(admin.length)];
-  if (!work) return answer(res, 404, { error: `no order ${req.url}` });
+async function runCommand(req, res) {
+  const command = commands[req.url.slice(commandRoot.length)];
+  if (!command) return respond(res, 404, { error: `no command ${req.url}` });
   const text = await body(req);
-  return answer(res, 200, (await work(text ? JSON.parse(text) : {})) ?? {});
+  return respond(res, 200, (await command(text ? JSON.parse(text) : {})) ?? {});
 }
 
-function renew() {
+function reloadProvider() {
   save();
-  handler = provide();
+  handler = createProvider();
 }
 
 function isSessionOf(payload, user) {
   return payload.kind === 'Session' && payload.accountId === user;
 }
 
-function people() {
+function users() {
   const sessions = new Store('Session').all().filter((session) => session.accountId);
   return [...new Set(sessions.map((session) => session.accountId))].sort();
 }
@@ -300,14 +300,14 @@ async function body(req) {
   return Buffer.concat(parts).toString();
 }
 
-function answer(res, status, value) {
+function respond(res, status, value) {
   if (res.headersSent) return res.destroy();
   res.writeHead(status, { 'content-type': 'application/json' });
   return res.end(JSON.stringify(value));
 }
 
 function escape(text) {
-  return String(text).replace(/[&<>"']/g, (mark) => `&#${mark.charCodeAt(0)};`);
+  return String(text).replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
 }
 
 function page(title, content) {
@@ -315,12 +315,12 @@ function page(title, content) {
     <link rel="icon" href="data:,"></head><body><h1>${title}</h1>${content}</body></html>`;
 }
 
-handler = provide();
+handler = createProvider();
 
 const server = createServer((req, res) => {
-  const answered = req.url.startsWith(admin) ? order(req, res) : visit(req, res);
-  answered.catch((error) => answer(res, 500, { error: String(error.stack ?? error) }));
+  const handled = req.url.startsWith(commandRoot) ? runCommand(req, res) : serve(req, res);
+  handled.catch((error) => respond(res, 500, { error: String(error.stack ?? error) }));
 });
-// Connections of clients that keep them must not keep the process.
+// Exits at once: idle client connections would keep the process alive.
 process.on('SIGTERM', () => process.exit(0));
 server.listen(config.port, '127.0.0.1');

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::pipe::{Broken, Pipe};
-use super::{Counts, Current, Mode};
+use super::pipe::{ConnectionBroken, Pipe};
+use super::{ActiveMode, Counts, Mode};
 
-/// Adds one to a count as long as it lives.
-struct Counted<'a>(&'a AtomicUsize);
+/// Increments a count until it is dropped.
+struct CountGuard<'a>(&'a AtomicUsize);
 
 pub(super) async fn run(
     mut client: TcpStream,
     target: SocketAddr,
-    mut current: watch::Receiver<Current>,
+    mut current: watch::Receiver<ActiveMode>,
     counts: Arc<Counts>,
 ) {
-    let _counted = Counted::new(&counts.connections);
+    let _count_guard = CountGuard::new(&counts.connections);
     let Ok(mut server) = dial(target, &mut current).await else {
         let _ = client.set_zero_linger();
         return;
@@ -28,7 +28,7 @@ pub(super) async fn run(
         let _ = socket.set_nodelay(true);
     }
     let end = {
-        // Whether either direction has lost something.
+        // Whether either direction has lost bytes.
         let loss = AtomicBool::new(false);
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
@@ -37,39 +37,42 @@ pub(super) async fn run(
         tokio::try_join!(up.run(), down.run())
     };
     if end.is_err() {
-        // Closing now sends a reset, so that both sides notice at once.
+        // Closing sends a reset, so both sides notice at once.
         let _ = client.set_zero_linger();
         let _ = server.set_zero_linger();
     }
 }
 
-/// Connects to the server.
-async fn dial(target: SocketAddr, current: &mut watch::Receiver<Current>) -> Result<TcpStream, Broken> {
+/// Connects to the server. In half-open mode a failure is not reported until the mode changes.
+async fn dial(
+    target: SocketAddr,
+    current: &mut watch::Receiver<ActiveMode>,
+) -> Result<TcpStream, ConnectionBroken> {
     tokio::select! {
         dialled = TcpStream::connect(target) => {
             if let Ok(server) = dialled {
                 return Ok(server);
             }
         }
-        _ = current.wait_for(|current| current.mode == Mode::Cut) => return Err(Broken),
+        _ = current.wait_for(|current| current.mode == Mode::Cut) => return Err(ConnectionBroken),
     }
-    // While nothing gets through, the news that the server is not there does not either.
+    // In half-open mode the client must not learn that the server refused the connection.
     loop {
-        let acting = current.borrow_and_update().clone();
-        if acting.mode != Mode::HalfOpen || current.changed().await.is_err() {
-            return Err(Broken);
+        let active = current.borrow_and_update().clone();
+        if active.mode != Mode::HalfOpen || current.changed().await.is_err() {
+            return Err(ConnectionBroken);
         }
     }
 }
 
-impl<'a> Counted<'a> {
+impl<'a> CountGuard<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A database of one test's own.
+//! A database for one test.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,17 @@ use super::connect;
 use crate::external;
 use crate::unique::unique;
 
-/// A database of one test's own on a SQL server.
+/// A database for one test on a SQL server.
 #[derive(Debug)]
 pub struct Database {
     name: String,
     url: Url,
-    /// Of a server of ours.
+    /// The socket of a local server.
     socket: Option<PathBuf>,
 }
 
 impl Database {
-    /// Creates one with a name that nobody else uses.
+    /// Creates a database with a unique name.
     pub(super) async fn create(server: &Url, socket: Option<PathBuf>) -> Result<Self, sqlx::Error> {
         let name = unique();
         run(server, format!("CREATE DATABASE {name} CHARACTER SET utf8mb4")).await?;
@@ -33,12 +33,12 @@ impl Database {
         self.url.as_str()
     }
 
-    /// Its name on the server.
+    /// Returns its name on the server.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The Unix socket of the server, if it is ours: half the latency of TCP, for benchmarks.
+    /// Returns the Unix socket of a local server. It has half the latency of TCP. For benchmarks.
     pub fn socket(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
@@ -46,7 +46,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // A server of ours is thrown away as a whole.
+        // A local server is removed as a whole.
         if self.socket.is_none() {
             let (mut server, drop) = (self.url.clone(), format!("DROP DATABASE {}", self.name));
             server.set_path("");
@@ -57,7 +57,7 @@ impl Drop for Database {
 
 async fn run(server: &Url, sql: String) -> Result<(), sqlx::Error> {
     let mut connection = connect(server).await?;
-    // The name in it is ours: letters, digits and underscores.
+    // Safe: the name consists of letters, digits and underscores.
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
     Ok(())
 }

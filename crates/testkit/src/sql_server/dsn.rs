@@ -1,4 +1,4 @@
-//! `MYSQL_DSN`, which comes as a URL or in the form that Go's driver has made common.
+//! Parsing of `MYSQL_DSN`: a URL, or a DSN of Go's MySQL driver.
 
 use url::Url;
 
@@ -7,14 +7,14 @@ use crate::external::parse_url;
 const SCHEME: &str = "mysql";
 const DEFAULT_PORT: u16 = 3306;
 
-/// The server's address as `mysql://user:password@host:port`, without a database.
+/// Returns the server's URL as `mysql://user:password@host:port`, without a database.
 ///
-/// Takes `mysql://user:password@host:port/…` and `user:password@tcp(host:port)/…`. The text holds a
-/// password, so errors do not repeat it.
+/// Accepts `mysql://user:password@host:port/…` and `user:password@tcp(host:port)/…`. The text may contain a password, so errors do
+/// not repeat it.
 pub(super) fn parse(text: &str) -> Result<Url, String> {
     if text.starts_with("mysql://") || text.starts_with("mariadb://") {
         let mut url = parse_url(text, SCHEME)?;
-        // Each test gets a database of its own; the one that was named is not touched.
+        // Each test creates its own database; the named one is not used.
         url.set_path("");
         return Ok(url);
     }
@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str) -> Result<Url, String> {
 
 /// `[user[:password]@][tcp[(host[:port])]]/database[?parameters]`
 fn parse_go(text: &str) -> Result<Url, String> {
-    // The password may hold any of the marks, what follows it may not: look from the end.
+    // Parsed from the end, because the password may contain any of the separators.
     let (server, rest) =
         text.rsplit_once('/').ok_or("neither a mysql:// URL nor user:password@tcp(host:port)/")?;
     let (account, server) = server.rsplit_once('@').unwrap_or(("", server));
@@ -33,7 +33,7 @@ fn parse_go(text: &str) -> Result<Url, String> {
         _ => server
             .strip_prefix("tcp(")
             .and_then(|inside| inside.strip_suffix(')'))
-            .ok_or("only tcp(host:port) is understood")?,
+            .ok_or("only tcp(host:port) is supported")?,
     };
     let address = if address.is_empty() { "127.0.0.1" } else { address };
 
@@ -48,7 +48,7 @@ fn parse_go(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Of all parameters the one that decides whether the server lets us in.
+/// Returns the TLS mode. The other parameters do not affect whether the server accepts the connection.
 fn tls(database_and_parameters: &str) -> Option<&'static str> {
     let (_, parameters) = database_and_parameters.split_once('?')?;
     match parameters.split('&').find_map(|parameter| parameter.strip_prefix("tls="))? {
@@ -64,36 +64,36 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn gives(dsn: &str, url: &str) {
+    fn assert_url(dsn: &str, url: &str) {
         assert_eq!(parse(dsn).unwrap().as_str(), url);
     }
 
     #[test]
-    fn urls() {
-        gives("mysql://root@127.0.0.1:3307/app", "mysql://root@127.0.0.1:3307");
-        gives("mysql://u:p%40ss@db/app?ssl-mode=required", "mysql://u:p%40ss@db?ssl-mode=required");
-        gives("mysql://u@[::1]:3306/", "mysql://u@[::1]:3306");
+    fn urls_are_accepted() {
+        assert_url("mysql://root@127.0.0.1:3307/app", "mysql://root@127.0.0.1:3307");
+        assert_url("mysql://u:p%40ss@db/app?ssl-mode=required", "mysql://u:p%40ss@db?ssl-mode=required");
+        assert_url("mysql://u@[::1]:3306/", "mysql://u@[::1]:3306");
     }
 
     #[test]
-    fn the_form_of_gos_driver() {
-        gives("root@tcp(127.0.0.1:3307)/app", "mysql://root@127.0.0.1:3307");
-        gives("u:p@tcp(db.example:3306)/?parseTime=true", "mysql://u:p@db.example:3306");
-        gives("u:p@tcp(db)/app", "mysql://u:p@db:3306");
-        gives("u:p@tcp([::1]:3306)/app", "mysql://u:p@[::1]:3306");
-        gives("/app", "mysql://root@127.0.0.1:3306");
-        gives("u@tcp/app?tls=skip-verify", "mysql://u@127.0.0.1:3306?ssl-mode=required");
+    fn go_dsns_are_accepted() {
+        assert_url("root@tcp(127.0.0.1:3307)/app", "mysql://root@127.0.0.1:3307");
+        assert_url("u:p@tcp(db.example:3306)/?parseTime=true", "mysql://u:p@db.example:3306");
+        assert_url("u:p@tcp(db)/app", "mysql://u:p@db:3306");
+        assert_url("u:p@tcp([::1]:3306)/app", "mysql://u:p@[::1]:3306");
+        assert_url("/app", "mysql://root@127.0.0.1:3306");
+        assert_url("u@tcp/app?tls=skip-verify", "mysql://u@127.0.0.1:3306?ssl-mode=required");
     }
 
     #[test]
-    fn passwords_may_hold_anything() {
+    fn passwords_may_contain_separators() {
         let url = parse("u:a@b:c/d(e)@tcp(db:3306)/app").unwrap();
         assert_eq!(url.as_str(), "mysql://u:a%40b%3Ac%2Fd(e)@db:3306");
         assert_eq!(url.host_str(), Some("db"));
     }
 
     #[test]
-    fn what_is_neither_is_refused_without_repeating_it() {
+    fn other_texts_are_refused_without_repeating_them() {
         for dsn in [
             "",
             "secret",

@@ -1,5 +1,5 @@
-// Verifies requests: a list of { key, headers, body } comes in as the argument, a list of null or why not goes out.
-// The library knows symmetric signatures only; the asymmetric ones are left to Node.js itself (OpenSSL).
+// Verifies requests. The argument is a list of { key, headers, body }; the output is a list with null or an error for each.
+// The library supports symmetric signatures only. Node.js (OpenSSL) verifies the asymmetric ones.
 import { createPublicKey, verify } from "node:crypto";
 import { Webhook } from "standardwebhooks";
 

@@ -1,4 +1,4 @@
-//! A real browser on pages of ours.
+//! The real browser, on pages of the test.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ async fn site() -> Pages {
 }
 
 #[tokio::test]
-async fn it_reads_clicks_and_types() {
+async fn browser_reads_clicks_and_types() {
     let (browser, site) = (need!(Browser::start().await), site().await);
     browser.goto(site.url("/")).await;
     assert_eq!(browser.title().await, "Form");
@@ -43,11 +43,11 @@ async fn it_reads_clicks_and_types() {
     assert_eq!(url, site.url("/hello?who=Ada+%26+Bob"));
     assert_eq!(browser.url().await, url);
     browser.reload().await;
-    assert_eq!(site.asked("/hello").len(), 2);
+    assert_eq!(site.requests("/hello").len(), 2);
 }
 
 #[tokio::test]
-async fn it_runs_scripts() {
+async fn browser_runs_scripts() {
     let (browser, site) = (need!(Browser::start().await), site().await);
     browser.goto(site.url("/")).await;
     assert_eq!(browser.script("return [1, 'two', null]").await, json!([1, "two", null]));
@@ -57,7 +57,7 @@ async fn it_runs_scripts() {
 }
 
 #[tokio::test]
-async fn it_shows_cookies_that_scripts_cannot_see() {
+async fn cookies_hidden_from_scripts_are_listed() {
     let (browser, site) = (need!(Browser::start().await), site().await);
     browser.goto(site.url("/hello")).await;
     assert_eq!(browser.script("return document.cookie").await, "seen=1");
@@ -79,7 +79,7 @@ async fn it_shows_cookies_that_scripts_cannot_see() {
 }
 
 #[tokio::test]
-async fn it_tells_what_went_wrong_in_a_page() {
+async fn errors_of_a_page_are_reported() {
     let (browser, site) = (need!(Browser::start().await), site().await);
     browser.goto(site.url("/")).await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
@@ -90,7 +90,7 @@ async fn it_tells_what_went_wrong_in_a_page() {
 }
 
 #[tokio::test]
-async fn it_takes_pictures() {
+async fn browser_takes_screenshots() {
     let (browser, folder) = (need!(Browser::start().await), Folder::fresh().unwrap());
     let path = folder.path().join("page.png");
     browser.screenshot(&path).await;
@@ -98,14 +98,14 @@ async fn it_takes_pictures() {
 }
 
 #[tokio::test]
-async fn what_it_cannot_do_fails_the_test_with_the_page() {
+async fn failed_command_panics_with_the_page() {
     let (browser, site) = (need!(Browser::start().await), site().await);
-    let nobody = format!("http://127.0.0.1:{}/", testkit::free_port().unwrap());
-    let text = panic_text(browser.goto(&nobody)).await;
-    assert!(text.starts_with(&format!("the browser cannot go to {nobody}: ")), "{text}");
+    let unreachable = format!("http://127.0.0.1:{}/", testkit::free_port().unwrap());
+    let text = panic_text(browser.goto(&unreachable)).await;
+    assert!(text.starts_with(&format!("the browser cannot go to {unreachable}: ")), "{text}");
     assert!(text.contains("ERR_CONNECTION_REFUSED"), "{text}");
     browser.goto(site.url("/")).await;
-    let page = format!("\nat {}, where it says:\nWho is it?", site.url("/"));
+    let page = format!("\nat {}, text of the page:\nWho is it?", site.url("/"));
     let missing = [
         panic_text(browser.click("#nowhere")).await,
         panic_text(browser.wait_for("#nowhere", Duration::from_millis(50))).await,
@@ -118,27 +118,27 @@ async fn what_it_cannot_do_fails_the_test_with_the_page() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_it() {
+async fn dropped_browser_leaves_nothing_behind() {
     let browser = need!(Browser::start().await);
     let folders: Vec<PathBuf> = browser.folders().into_iter().map(Path::to_path_buf).collect();
-    let processes = of_folders(&folders);
+    let processes = processes_using(&folders);
     assert!(folders.len() == 2 && processes.len() > 3, "{folders:?} {processes:?}");
-    // Chromium likes to leave its socket in the temporary folder of the system.
+    // By default Chromium leaves its socket in the system's temporary folder.
     let socket = folders[0].join("data/SingletonSocket").read_link().unwrap();
     assert!(socket.starts_with(&folders[0]), "{socket:?}");
     assert!(browser.pids().iter().all(|pid| processes.contains(&pid.to_string())), "{processes:?}");
     drop(browser);
-    // What has been killed with its parent takes a moment.
+    // Processes that are killed with their parent take a moment to end.
     testkit::eventually("the end of all processes", DEADLINE, || async {
-        let left = of_folders(&folders);
+        let left = processes_using(&folders);
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
     assert!(folders.iter().all(|folder| !folder.exists()), "{folders:?}");
 }
 
-/// Processes that name one of the folders in their command line or environment.
-fn of_folders(folders: &[PathBuf]) -> Vec<String> {
+/// Finds processes that have one of the folders in their command line or environment.
+fn processes_using(folders: &[PathBuf]) -> Vec<String> {
     let names = |path: PathBuf| {
         let text = std::fs::read(path).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();

@@ -1,15 +1,15 @@
-//! Servers that already run: they are used, and left as they were found.
+//! External servers: tests use them and leave them clean.
 
 use async_nats::jetstream;
 use futures::TryStreamExt;
 use redis::AsyncCommands;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
-use testkit::{Nats, Redis, SqlServer, Stream, need};
+use testkit::{Nats, OutputStream, Redis, SqlServer, need};
 
 use crate::DEADLINE;
 use crate::roles::{again, role};
 
-/// Uses rooms on the servers that it has been given, and prints their names.
+/// Uses namespaces on the external servers and prints their names.
 async fn guest() {
     let sql = SqlServer::shared().await.unwrap();
     let redis = Redis::shared().await.unwrap();
@@ -23,21 +23,21 @@ async fn guest() {
     sqlx::raw_sql("CREATE TABLE t (n INT)").execute(&mut connection).await.unwrap();
     println!("used {}", database.name());
 
-    let keyspace = redis.keyspace();
-    let mut connection = keyspace.connect().await;
+    let namespace = redis.namespace();
+    let mut connection = namespace.connect().await;
     for n in 0..500 {
-        connection.set::<_, _, ()>(keyspace.key(&n.to_string()), n).await.unwrap();
+        connection.set::<_, _, ()>(namespace.key(&n.to_string()), n).await.unwrap();
     }
-    println!("used {}", keyspace.prefix());
+    println!("used {}", namespace.prefix());
 
-    let streams = nats.streams();
+    let namespace = nats.namespace();
     let config = jetstream::stream::Config {
-        name: streams.stream("events"),
-        subjects: vec![streams.subject(">")],
+        name: namespace.stream("events"),
+        subjects: vec![namespace.subject(">")],
         ..Default::default()
     };
-    jetstream::new(streams.connect().await).create_stream(config).await.unwrap();
-    println!("used {}", streams.prefix());
+    jetstream::new(namespace.connect().await).create_stream(config).await.unwrap();
+    println!("used {}", namespace.prefix());
 }
 
 async fn databases(sql: &SqlServer) -> Vec<String> {
@@ -55,8 +55,8 @@ async fn external_servers_are_used_and_left_clean() {
     let sql = need!(SqlServer::private().await);
     let redis = need!(Redis::private().await);
     let nats = need!(Nats::private().await);
-    // What is there already, and of somebody else, stays.
-    let kept = (sql.database().await, redis.keyspace(), nats.streams());
+    // Data of others on the servers must stay.
+    let kept = (sql.database().await, redis.namespace(), nats.namespace());
     let mut in_redis = kept.1.connect().await;
     in_redis.set::<_, _, ()>(kept.1.key("k"), "v").await.unwrap();
 
@@ -68,7 +68,7 @@ async fn external_servers_are_used_and_left_clean() {
             .start()
             .unwrap();
         let status = guest.wait(DEADLINE).await;
-        assert!(status.success(), "{}{}", guest.text(Stream::Stdout), guest.text(Stream::Stderr));
+        assert!(status.success(), "{}{}", guest.text(OutputStream::Stdout), guest.text(OutputStream::Stderr));
         assert_eq!(guest.lines().iter().filter(|line| line.text.contains("used testkit_")).count(), 3);
     }
 
@@ -80,24 +80,24 @@ async fn external_servers_are_used_and_left_clean() {
 }
 
 #[tokio::test]
-async fn an_external_server_that_is_not_there_is_an_error_and_not_a_skip() {
+async fn unreachable_external_server_is_an_error_and_not_a_skip() {
     if role().is_some() {
-        println!("said {}", Redis::shared().await.unwrap_err());
-        println!("said {}", SqlServer::all_shared().await.unwrap_err());
-        println!("said {}", Nats::shared().await.unwrap_err());
+        println!("error {}", Redis::shared().await.unwrap_err());
+        println!("error {}", SqlServer::all_shared().await.unwrap_err());
+        println!("error {}", Nats::shared().await.unwrap_err());
         return;
     }
-    let nobody = "127.0.0.1:1";
+    let unreachable = "127.0.0.1:1";
     let guest = again!("guest")
-        .env("MYSQL_DSN", format!("u:secret@tcp({nobody})/"))
-        .env("REDIS_URL", format!("redis://:secret@{nobody}"))
-        .env("NATS_URL", format!("nats://u:secret@{nobody}"))
+        .env("MYSQL_DSN", format!("u:secret@tcp({unreachable})/"))
+        .env("REDIS_URL", format!("redis://:secret@{unreachable}"))
+        .env("NATS_URL", format!("nats://u:secret@{unreachable}"))
         .start()
         .unwrap();
     assert!(guest.wait(DEADLINE).await.success());
-    let said = guest.text(Stream::Stdout);
+    let output = guest.text(OutputStream::Stdout);
     for variable in ["MYSQL_DSN", "REDIS_URL", "NATS_URL"] {
-        assert!(said.contains(&format!("said {variable}: the server at {nobody}: ")), "{said}");
+        assert!(output.contains(&format!("error {variable}: the server at {unreachable}: ")), "{output}");
     }
-    assert!(!said.contains("secret"), "{said}");
+    assert!(!output.contains("secret"), "{output}");
 }

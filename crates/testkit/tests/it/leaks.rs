@@ -1,18 +1,18 @@
-//! Nothing outlives a test process, however it ends.
+//! No server, program or folder outlives a test process, however it ends.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use testkit::{
-    Browser, Clients, Flavour, Folder, Nats, OidcProvider, Program, Redis, Running, SqlServer, TlsProxy,
-    eventually, need,
+    Browser, Flavour, Folder, Nats, OidcClients, OidcProvider, Program, Redis, RunningProgram, SqlServer,
+    TlsProxy, eventually, need,
 };
 
 use crate::DEADLINE;
 use crate::roles::{again, role};
 
-/// Starts one of everything, says so, and waits to be killed.
+/// Starts a server of each kind, prints their processes and folders, and waits to be killed.
 async fn victim() {
     let folder = Folder::fresh().unwrap();
     let mysql = SqlServer::builder(Flavour::Mysql).start().await;
@@ -37,14 +37,14 @@ async fn victim() {
     std::future::pending().await
 }
 
-/// Whatever belongs to the test process `pid`, as far as can be seen from outside.
+/// Finds folders and processes that belong to the test process `pid`.
 ///
-/// The process id of the test process is in the names of its folders, and these are in the command
-/// line or are the current folder of everything that it starts.
+/// The names of its folders contain its process id. Everything that it starts has such a folder in its command line or as its
+/// current folder.
 fn left_by(pid: u32) -> Vec<String> {
     let mark = format!("testkit_{pid}_");
     let mut left = Vec::new();
-    let disk = testkit::target().join("testkit");
+    let disk = testkit::target_dir().join("testkit");
     for place in [Path::new("/dev/shm"), &std::env::temp_dir(), &disk.join("run"), &disk] {
         let entries = fs::read_dir(place).into_iter().flatten().flatten();
         left.extend(
@@ -62,18 +62,18 @@ fn left_by(pid: u32) -> Vec<String> {
     left
 }
 
-/// A process that nobody has waited for yet has ended all the same.
+/// Returns whether the process runs. A zombie does not.
 fn is_running(pid: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-fn said<'a>(lines: &'a [String], what: &str) -> Vec<&'a str> {
-    // The test runner has begun the first of the lines.
+fn values_after<'a>(lines: &'a [String], what: &str) -> Vec<&'a str> {
+    // The first line begins with output of the test runner.
     lines.iter().filter_map(|line| line.split_once(what).map(|(_, rest)| rest)).collect()
 }
 
-async fn nothing_is_left_of(victim: &Running) {
+async fn assert_nothing_left(victim: &RunningProgram) {
     let pid = victim.pid();
     eventually("nothing left of the test process", DEADLINE, || async move {
         let left = left_by(pid);
@@ -83,7 +83,7 @@ async fn nothing_is_left_of(victim: &Running) {
 }
 
 #[tokio::test]
-async fn a_killed_test_process_leaves_nothing_behind() {
+async fn killed_test_process_leaves_nothing_behind() {
     if role().is_some() {
         return victim().await;
     }
@@ -94,7 +94,7 @@ async fn a_killed_test_process_leaves_nothing_behind() {
     let victim = again!("victim").start().unwrap();
     victim.wait_for_line("everything runs", DEADLINE).await;
     let lines: Vec<String> = victim.lines().into_iter().map(|line| line.text).collect();
-    let (pids, folders) = (said(&lines, "pid "), said(&lines, "folder "));
+    let (pids, folders) = (values_after(&lines, "pid "), values_after(&lines, "folder "));
     assert!(pids.len() >= 7 && folders.len() >= 6, "{lines:?}");
     assert!(pids.iter().all(|pid| is_running(pid)), "{lines:?}");
     assert!(folders.iter().all(|folder| Path::new(folder).is_dir()), "{lines:?}");
@@ -112,12 +112,12 @@ async fn a_killed_test_process_leaves_nothing_behind() {
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
-    nothing_is_left_of(&victim).await;
+    assert_nothing_left(&victim).await;
 }
 
-/// There is no moment at which a kill would leak: victims are killed at all stages of their start.
+/// Kills test processes at all stages of their start.
 #[tokio::test]
-async fn there_is_no_bad_moment_for_a_kill() {
+async fn kill_at_any_moment_leaks_nothing() {
     if role().is_some() {
         return victim().await;
     }
@@ -126,35 +126,35 @@ async fn there_is_no_bad_moment_for_a_kill() {
     need!(Nats::shared().await);
     for step in 0..16 {
         let victim = again!("victim").start().unwrap();
-        // The moments are chosen, not awaited, and spread over what a start takes on a quick machine.
+        // The moments are spread over the duration of a start on a fast machine.
         let moment = Duration::from_millis(60 * step + fastrand::u64(0..60));
         tokio::time::sleep(moment).await;
         victim.kill();
         victim.wait(DEADLINE).await;
-        nothing_is_left_of(&victim).await;
+        assert_nothing_left(&victim).await;
     }
 }
 
-/// The same with a browser, which starts a dozen processes of its own, and an identity provider.
+/// The same with an identity provider and a browser, which starts a dozen processes.
 #[tokio::test]
-async fn a_killed_test_process_leaves_no_browser_behind() {
+async fn killed_test_process_leaves_no_browser_behind() {
     if role().is_some() {
-        let provider = OidcProvider::start(Clients::default()).await.unwrap();
+        let provider = OidcProvider::start(OidcClients::default()).await.unwrap();
         let tls = TlsProxy::to(provider.addr()).await.unwrap();
-        let browser = Browser::builder().trust_everybody().start().await.unwrap();
+        let browser = Browser::builder().accept_any_certificate().start().await.unwrap();
         browser.goto(format!("{}/.well-known/openid-configuration", tls.url())).await;
         println!("everything runs");
         return std::future::pending().await;
     }
     need!(Browser::start().await);
-    need!(OidcProvider::start(Clients::default()).await);
+    need!(OidcProvider::start(OidcClients::default()).await);
 
     let victim = again!("victim").start().unwrap();
     victim.wait_for_line("everything runs", DEADLINE).await;
     assert!(left_by(victim.pid()).len() > 6, "{:?}", left_by(victim.pid()));
     victim.kill();
     victim.wait(DEADLINE).await;
-    nothing_is_left_of(&victim).await;
+    assert_nothing_left(&victim).await;
 
     for step in 0..8 {
         let victim = again!("victim").start().unwrap();
@@ -162,13 +162,13 @@ async fn a_killed_test_process_leaves_no_browser_behind() {
         tokio::time::sleep(moment).await;
         victim.kill();
         victim.wait(DEADLINE).await;
-        nothing_is_left_of(&victim).await;
+        assert_nothing_left(&victim).await;
     }
 }
 
-/// A test process that ends by itself does not run the destructors of what the tests share.
+/// A test process that exits does not drop the shared servers.
 #[tokio::test]
-async fn a_test_process_that_ends_leaves_nothing_behind() {
+async fn test_process_that_exits_leaves_nothing_behind() {
     if role().is_some() {
         let redis = Redis::shared().await.unwrap();
         println!("pid {}", redis.pid().unwrap());
@@ -178,8 +178,8 @@ async fn a_test_process_that_ends_leaves_nothing_behind() {
     let process = again!("well-behaved").start().unwrap();
     assert!(process.wait(DEADLINE).await.success());
     let lines: Vec<String> = process.lines().into_iter().map(|line| line.text).collect();
-    let pids = said(&lines, "pid ");
+    let pids = values_after(&lines, "pid ");
     assert_eq!(pids.len(), 1, "{lines:?}");
     eventually("the end of the server", DEADLINE, || async { !is_running(pids[0]) }).await;
-    nothing_is_left_of(&process).await;
+    assert_nothing_left(&process).await;
 }

@@ -1,7 +1,7 @@
-//! The test kit on real servers: what it promises to other tests.
+//! Tests of the test kit on real servers.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too, which clippy cannot see")]
-#![expect(clippy::print_stdout, reason = "how a process in a role talks to the test that started it")]
+#![expect(clippy::print_stdout, reason = "a child process reports to its test over stdout")]
 
 mod browser;
 mod declared_keys;
@@ -22,7 +22,7 @@ mod tls;
 
 use std::time::Duration;
 
-/// Ample: it is used up only by what will never happen.
+/// Generous, because only a failing test waits that long.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Long enough to be answered in, if anybody were there to answer.
+/// Long enough for a response, if there were one.
 const SILENCE: Duration = Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! A cluster of NATS servers: what it survives, what it does not, and limits.
+//! A cluster of NATS servers: failover, quorum and storage limits.
 
 use async_nats::jetstream::stream::{Config, StorageType};
 use async_nats::jetstream::{self, Context};
@@ -27,18 +27,18 @@ async fn publish(jetstream: &Context, payload: usize) -> Result<(), String> {
 }
 
 async fn leader(cluster: &NatsCluster) -> usize {
-    eventually("somebody leads the stream", DEADLINE, || cluster.leader_of(STREAM)).await
+    eventually("the stream has a leader", DEADLINE, || cluster.leader_of(STREAM)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_survives_its_leader_but_not_the_loss_of_two() {
+async fn cluster_survives_the_loss_of_its_leader_but_not_of_two_servers() {
     let mut cluster = need!(NatsCluster::start().await);
     let jetstream = open_stream(&cluster).await;
     publish(&jetstream, 10).await.unwrap();
     let first = leader(&cluster).await;
     cluster.node(first).kill().await.unwrap();
-    eventually("another one leads", DEADLINE, async || cluster.leader_of(STREAM).await).await;
-    eventually("it takes messages", DEADLINE, async || publish(&jetstream, 10).await).await;
+    eventually("another server leads", DEADLINE, async || cluster.leader_of(STREAM).await).await;
+    eventually("it accepts messages", DEADLINE, async || publish(&jetstream, 10).await).await;
 
     let second = leader(&cluster).await;
     assert_ne!(first, second);
@@ -49,14 +49,14 @@ async fn a_cluster_survives_its_leader_but_not_the_loss_of_two() {
 
     cluster.node(second).resume().unwrap();
     cluster.node(first).start_again().await.unwrap();
-    cluster.healthy().await;
+    cluster.wait_until_healthy().await;
     publish(&jetstream, 10).await.unwrap();
     let state = jetstream.get_stream(STREAM).await.unwrap().cached_info().state.clone();
     assert!(state.messages >= 3, "{state:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_at_its_limit_takes_more_when_the_limit_is_raised() {
+async fn account_at_its_limit_accepts_messages_after_the_limit_is_raised() {
     let mut cluster = need!(NatsCluster::start().await);
     let jetstream = open_stream(&cluster).await;
     cluster.limit_storage(Some(300_000)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The identity provider of the test kit: what the gateway's tests lean on.
+//! The identity provider of the test kit.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use testkit::{Browser, Clients, OidcProvider, Uris, eventually, need};
+use testkit::{Browser, ClientUris, OidcClients, OidcProvider, eventually, need};
 use url::Url;
 
 use crate::DEADLINE;
 use crate::pages::Pages;
 
-/// The example of RFC 7636.
+/// The example from RFC 7636.
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 const OK: &str = "200 OK\r\ncontent-type: text/html\r\n\r\n<link rel=icon href='data:,'><h1>back</h1>";
 
-/// A client of the provider: nothing but the pages that people come back to.
+/// Serves the pages of a client of the provider.
 async fn client(provider: &OidcProvider) -> Pages {
     let pages = Pages::serve(&[("/login/callback", OK), ("/", OK), ("/logout/backchannel", OK)]).await;
-    provider.set_uris(&Uris::at(&pages.url(""))).await;
+    provider.set_uris(&ClientUris::at(&pages.url(""))).await;
     pages
 }
 
@@ -39,7 +39,7 @@ fn sign_in_url(provider: &OidcProvider, client: &Pages) -> String {
     url.into()
 }
 
-/// Signs in through the browser and returns what comes back with it.
+/// Signs in through the browser and returns the parameters of the callback.
 async fn sign_in(
     browser: &Browser,
     provider: &OidcProvider,
@@ -49,20 +49,20 @@ async fn sign_in(
     browser.goto(sign_in_url(provider, client)).await;
     browser.fill("[name=login]", name).await;
     browser.click("[name=go]").await;
-    came_back(browser, client).await
+    callback_parameters(browser, client).await
 }
 
-async fn came_back(browser: &Browser, client: &Pages) -> HashMap<String, String> {
+async fn callback_parameters(browser: &Browser, client: &Pages) -> HashMap<String, String> {
     let callback = client.url("/login/callback");
     let url = browser.wait_for_url(|url| url.starts_with(&callback), DEADLINE).await;
     Url::parse(&url).unwrap().query_pairs().into_owned().collect()
 }
 
-async fn token(provider: &OidcProvider, who: (&str, &str), form: &[(&str, &str)]) -> (StatusCode, Value) {
+async fn token(provider: &OidcProvider, client: (&str, &str), form: &[(&str, &str)]) -> (StatusCode, Value) {
     let body = Url::parse_with_params("http://form", form).unwrap().query().unwrap().to_owned();
     let request = reqwest::Client::new()
         .post(provider.url("/token"))
-        .basic_auth(who.0, Some(who.1))
+        .basic_auth(client.0, Some(client.1))
         .header("content-type", "application/x-www-form-urlencoded")
         .body(body);
     let answer = request.send().await.unwrap();
@@ -91,7 +91,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }
 
-/// A part of a JWT: 0 is the header, 1 the claims.
+/// Decodes a part of a JWT: 0 is the header, 1 the claims.
 fn part(token: &Value, part: usize) -> Value {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(text(token).split('.').nth(part).unwrap()).unwrap();
     serde_json::from_slice(&bytes).unwrap()
@@ -103,8 +103,8 @@ async fn published(provider: &OidcProvider) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn people_sign_in_with_code_and_pkce() {
-    let provider = need!(OidcProvider::start(Clients::default()).await);
+async fn user_signs_in_with_code_and_pkce() {
+    let provider = need!(OidcProvider::start(OidcClients::default()).await);
     let browser = need!(Browser::start().await);
     let client = client(&provider).await;
     let back = sign_in(&browser, &provider, &client, "root-ada").await;
@@ -121,28 +121,28 @@ async fn people_sign_in_with_code_and_pkce() {
         assert_eq!(claims["realm_access"]["roles"], json!(["playhouse-operator"]));
         assert_eq!(claims["name"], "Player root-ada");
     }
-    assert_eq!(provider.people().await, ["root-ada"]);
+    assert_eq!(provider.signed_in_users().await, ["root-ada"]);
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 
-    // The provider knows the person now, and does not ask again.
+    // The provider has a session of the user now, and does not ask again.
     browser.goto(sign_in_url(&provider, &client)).await;
-    let back = came_back(&browser, &client).await;
+    let back = callback_parameters(&browser, &client).await;
     assert_eq!(part(&redeem(&provider, &client, &back["code"]).await["id_token"], 1)["sid"], identity["sid"]);
 }
 
 #[tokio::test]
-async fn a_person_may_cancel() {
-    let provider = need!(OidcProvider::start(Clients::default()).await);
+async fn user_can_cancel_the_sign_in() {
+    let provider = need!(OidcProvider::start(OidcClients::default()).await);
     let browser = need!(Browser::start().await);
     let client = client(&provider).await;
     browser.goto(sign_in_url(&provider, &client)).await;
     browser.click("[name=cancel]").await;
-    assert_eq!(came_back(&browser, &client).await["error"], "access_denied");
+    assert_eq!(callback_parameters(&browser, &client).await["error"], "access_denied");
 }
 
 #[tokio::test]
 async fn refresh_tokens_rotate_and_are_counted() {
-    let clients = Clients { access_token_life: Duration::from_secs(7), ..Clients::default() };
+    let clients = OidcClients { access_token_life: Duration::from_secs(7), ..OidcClients::default() };
     let mut provider = need!(OidcProvider::start(clients).await);
     let browser = need!(Browser::start().await);
     let client = client(&provider).await;
@@ -158,7 +158,7 @@ async fn refresh_tokens_rotate_and_are_counted() {
     assert_ne!(second["refresh_token"], first["refresh_token"]);
     assert_eq!((provider.refreshes().await, provider.refused_refreshes().await), (1, 0));
 
-    // What it knows survives a kill, roles that were given included.
+    // The state survives a kill, including assigned roles.
     provider.set_roles("bob", &["r1", "r2"]).await;
     provider.kill().await.unwrap();
     provider.start_again().await.unwrap();
@@ -168,7 +168,7 @@ async fn refresh_tokens_rotate_and_are_counted() {
         assert_eq!(part(&third[token], 1)["realm_access"]["roles"], json!(["r1", "r2"]), "{token}");
     }
 
-    // A token that comes a second time has been stolen: the whole grant ends.
+    // A refresh token that is used twice counts as stolen: the whole grant is revoked.
     assert_eq!(refresh(&provider, &second).await.1["error"], "invalid_grant");
     assert_eq!(refresh(&provider, &third).await.1["error"], "invalid_grant");
     assert_eq!((provider.refreshes().await, provider.refused_refreshes().await), (1, 2));
@@ -176,7 +176,7 @@ async fn refresh_tokens_rotate_and_are_counted() {
 
 #[tokio::test]
 async fn services_get_tokens_for_themselves() {
-    let provider = need!(OidcProvider::start(Clients::default()).await);
+    let provider = need!(OidcProvider::start(OidcClients::default()).await);
     let form = [("grant_type", "client_credentials")];
     let (status, tokens) = token(&provider, ("shop", "secret-of-the-service"), &form).await;
     assert_eq!(status, 200, "{tokens}");
@@ -188,7 +188,7 @@ async fn services_get_tokens_for_themselves() {
 
 #[tokio::test]
 async fn keys_rotate_and_retire() {
-    let provider = need!(OidcProvider::start(Clients::default()).await);
+    let provider = need!(OidcProvider::start(OidcClients::default()).await);
     let signer = async || {
         let form = [("grant_type", "client_credentials")];
         let (_, tokens) = token(&provider, ("shop", "secret-of-the-service"), &form).await;
@@ -206,8 +206,8 @@ async fn keys_rotate_and_retire() {
 }
 
 #[tokio::test]
-async fn signing_out_ends_the_session_and_tells_the_client() {
-    let provider = need!(OidcProvider::start(Clients::default()).await);
+async fn signing_out_ends_the_session_and_notifies_the_client() {
+    let provider = need!(OidcProvider::start(OidcClients::default()).await);
     let browser = need!(Browser::start().await);
     let client = client(&provider).await;
     let code = sign_in(&browser, &provider, &client, "bob").await["code"].clone();
@@ -220,52 +220,52 @@ async fn signing_out_ends_the_session_and_tells_the_client() {
     browser.goto(url).await;
     let back = client.url("/?state=s2");
     browser.wait_for_url(|url| url == back, DEADLINE).await;
-    assert_eq!(provider.people().await, Vec::<String>::new());
-    assert_told(&client, &tokens);
+    assert_eq!(provider.signed_in_users().await, Vec::<String>::new());
+    assert_notified(&client, &tokens);
     assert_eq!(refresh(&provider, &tokens).await.1["error"], "invalid_grant");
 }
 
 #[tokio::test]
-async fn a_session_may_be_ended_from_afar() {
-    let provider = need!(OidcProvider::start(Clients::default()).await);
+async fn session_can_be_ended_without_the_browser() {
+    let provider = need!(OidcProvider::start(OidcClients::default()).await);
     let browser = need!(Browser::start().await);
     let client = client(&provider).await;
     let code = sign_in(&browser, &provider, &client, "bob").await["code"].clone();
     let tokens = redeem(&provider, &client, &code).await;
     assert_eq!(provider.end_sessions_of("ada").await, 0);
     assert_eq!(provider.end_sessions_of("bob").await, 1);
-    assert_told(&client, &tokens);
-    assert_eq!(provider.people().await, Vec::<String>::new());
+    assert_notified(&client, &tokens);
+    assert_eq!(provider.signed_in_users().await, Vec::<String>::new());
     assert_eq!(refresh(&provider, &tokens).await.1["error"], "invalid_grant");
     browser.goto(sign_in_url(&provider, &client)).await;
     browser.wait_for("[name=login]", DEADLINE).await;
 }
 
 #[track_caller]
-fn assert_told(client: &Pages, tokens: &Value) {
-    let told = client.asked("/logout/backchannel");
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].method, "POST");
-    let token = told[0].body.strip_prefix("logout_token=").unwrap();
+fn assert_notified(client: &Pages, tokens: &Value) {
+    let requests = client.requests("/logout/backchannel");
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert_eq!(requests[0].method, "POST");
+    let token = requests[0].body.strip_prefix("logout_token=").unwrap();
     let claims = part(&json!(token), 1);
     assert_eq!(claims["sid"], part(&tokens["id_token"], 1)["sid"]);
     assert_eq!(claims["events"], json!({ "http://schemas.openid.net/event/backchannel-logout": {} }));
 }
 
 #[tokio::test]
-async fn it_fails_and_dawdles_on_demand() {
-    let provider = need!(OidcProvider::start(Clients::default()).await);
+async fn provider_fails_and_delays_on_demand() {
+    let provider = need!(OidcProvider::start(OidcClients::default()).await);
     let discovery = provider.url("/.well-known/openid-configuration");
     let status = async || reqwest::get(discovery.clone()).await.unwrap().status();
     assert_eq!(status().await, 200);
-    provider.fail(true).await;
+    provider.set_failing(true).await;
     assert_eq!(status().await, 503);
-    provider.fail(false).await;
+    provider.set_failing(false).await;
     assert_eq!(status().await, 200);
-    provider.slow(Duration::from_secs(3600)).await;
-    assert_eq!(provider.waiting().await, 0);
+    provider.set_delay(Duration::from_secs(3600)).await;
+    assert_eq!(provider.delayed_requests().await, 0);
     assert!(tokio::time::timeout(crate::SILENCE, status()).await.is_err());
-    assert_eq!(provider.waiting().await, 1);
-    provider.slow(Duration::ZERO).await;
+    assert_eq!(provider.delayed_requests().await, 1);
+    provider.set_delay(Duration::ZERO).await;
     eventually("an answer", DEADLINE, || async { status().await == 200 }).await;
 }

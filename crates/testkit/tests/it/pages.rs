@@ -1,4 +1,4 @@
-//! A web server with a few pages, which remembers what was asked of it.
+//! A web server with a few pages that records its requests.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The server; it ends with the runtime of the test.
+/// The server. It ends with the runtime of the test.
 pub(crate) struct Pages {
     pub(crate) addr: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
-/// What somebody has asked for.
+/// A recorded request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: HashMap<String, String>,
@@ -29,26 +29,31 @@ impl Pages {
             pages.iter().map(|(path, page)| ((*path).to_owned(), (*page).to_owned())).collect();
         let pages = Arc::new(pages);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (addr, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<Asked>>>::default());
-        let log = Arc::clone(&asked);
+        let (addr, requests) =
+            (listener.local_addr().unwrap(), Arc::<Mutex<Vec<RecordedRequest>>>::default());
+        let log = Arc::clone(&requests);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(answer(client, Arc::clone(&pages), Arc::clone(&log)));
+                tokio::spawn(respond(client, Arc::clone(&pages), Arc::clone(&log)));
             }
         });
-        Self { addr, asked }
+        Self { addr, requests }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.addr)
     }
 
-    pub(crate) fn asked(&self, path: &str) -> Vec<Asked> {
-        self.asked.lock().unwrap().iter().filter(|asked| asked.path == path).cloned().collect()
+    pub(crate) fn requests(&self, path: &str) -> Vec<RecordedRequest> {
+        self.requests.lock().unwrap().iter().filter(|request| request.path == path).cloned().collect()
     }
 }
 
-async fn answer(client: TcpStream, pages: Arc<HashMap<String, String>>, log: Arc<Mutex<Vec<Asked>>>) {
+async fn respond(
+    client: TcpStream,
+    pages: Arc<HashMap<String, String>>,
+    log: Arc<Mutex<Vec<RecordedRequest>>>,
+) {
     let mut client = BufReader::new(client);
     let mut head = Vec::new();
     loop {
@@ -73,7 +78,7 @@ async fn answer(client: TcpStream, pages: Arc<HashMap<String, String>>, log: Arc
     client.read_exact(&mut body).await.unwrap();
     let body = String::from_utf8(body).unwrap();
     let page = pages.get(&path).cloned().unwrap_or_else(|| "404 Not Found\r\n\r\nnothing here".to_owned());
-    log.lock().unwrap().push(Asked { method, path, headers, body });
+    log.lock().unwrap().push(RecordedRequest { method, path, headers, body });
     let _ = client.write_all(format!("HTTP/1.1 {page}").as_bytes()).await;
     let _ = client.shutdown().await;
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::FutureExt;
-use testkit::{Line, Program, Running, Stream, eventually};
+use testkit::{OutputLine, OutputStream, Program, RunningProgram, eventually};
 
 use crate::DEADLINE;
 use crate::roles::{again, role};
 
-fn shell(script: &str) -> Running {
+fn shell(script: &str) -> RunningProgram {
     Program::new("/bin/sh").args(["-c", script]).start().unwrap()
 }
 
@@ -19,10 +19,10 @@ fn is_alive(pid: &str) -> bool {
     !matches!(state_of(pid), None | Some('Z'))
 }
 
-/// The letter that the kernel gives for what a process is doing.
+/// Returns the kernel's letter for the state of a process.
 fn state_of(pid: &str) -> Option<char> {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).ok()?;
-    // The name in parentheses before it may hold anything.
+    // The program name in parentheses before it may contain anything.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
@@ -34,19 +34,19 @@ fn ignores_interrupts() -> bool {
 }
 
 #[tokio::test]
-async fn its_output_is_read_while_it_runs() {
+async fn output_is_read_while_the_program_runs() {
     let program = shell("echo one; echo two >&2; while :; do sleep 1; done");
     assert_eq!(program.wait_for_line("on", DEADLINE).await, "one");
     assert_eq!(program.wait_for_line("two", DEADLINE).await, "two");
-    assert_eq!(program.text(Stream::Stdout), "one\n");
-    assert!(program.lines().contains(&Line { stream: Stream::Stderr, text: "two".to_owned() }));
+    assert_eq!(program.text(OutputStream::Stdout), "one\n");
+    assert!(program.lines().contains(&OutputLine { stream: OutputStream::Stderr, text: "two".to_owned() }));
     assert_eq!(program.exit_status(), None);
 }
 
 #[tokio::test]
-async fn its_exit_status_is_its_own() {
+async fn exit_status_is_the_programs_own() {
     assert_eq!(shell("exit 0").wait(DEADLINE).await.code(), Some(0));
-    // What a shell in between would make of a SIGTERM.
+    // The status that a shell in between would report for a SIGTERM.
     assert_eq!(shell("exit 143").wait(DEADLINE).await.code(), Some(143));
     let program = shell("kill -TERM $$");
     let status = program.wait(DEADLINE).await;
@@ -57,37 +57,37 @@ async fn its_exit_status_is_its_own() {
 }
 
 #[tokio::test]
-async fn signals_reach_it() {
+async fn program_receives_signals() {
     let script = "trap 'echo term' TERM; trap 'echo int' INT; echo ready; while :; do sleep 0.01; done";
     let program = shell(script);
     program.wait_for_line("ready", DEADLINE).await;
     program.sigterm();
     program.wait_for_line("term", DEADLINE).await;
-    // A shell cannot catch what was ignored when it started, as it is in a job in the background.
+    // A shell cannot trap signals that were ignored when it started, as SIGINT is in a background job.
     if !ignores_interrupts() {
         program.sigint();
         program.wait_for_line("int", DEADLINE).await;
     }
     program.kill();
     assert_eq!(program.wait(DEADLINE).await.signal(), Some(9));
-    // To somebody who is gone: nothing happens.
+    // A signal after the end does nothing.
     program.sigterm();
 }
 
 #[tokio::test]
-async fn it_can_be_paused() {
+async fn program_can_be_paused() {
     let program = shell("while :; do echo tick; sleep 0.01; done");
     program.wait_for_line("tick", DEADLINE).await;
     program.pause().await;
     assert_eq!(state_of(&program.pid().to_string()), Some('T'));
     program.resume();
     let before = program.lines().len();
-    // More than the pipe may have held back.
+    // More lines than the pipe may have buffered.
     eventually("more ticks", DEADLINE, || async { program.lines().len() > before + 20 }).await;
 }
 
 #[tokio::test]
-async fn what_it_has_started_ends_with_it() {
+async fn descendants_end_with_the_program() {
     let program = shell("sleep 1000 & echo child $!; wait");
     let line = program.wait_for_line("child", DEADLINE).await;
     let child = line.split(' ').nth(1).unwrap();
@@ -103,25 +103,25 @@ async fn what_it_has_started_ends_with_it() {
 }
 
 #[tokio::test]
-async fn its_environment_is_ours_without_our_settings() {
+async fn program_inherits_the_environment_without_playhouse_settings() {
     let script =
         "echo path=${PATH:+set} setting=$PLAYHOUSE_SETTING own=$OWN; read line || echo no input; pwd";
     let inner = Program::new("/bin/sh").args(["-c", script]).env("OWN", "1").folder("/");
     let status = inner.start().unwrap();
     assert!(status.wait(DEADLINE).await.success());
-    assert_eq!(status.text(Stream::Stdout), "path=set setting= own=1\nno input\n/\n");
+    assert_eq!(status.text(OutputStream::Stdout), "path=set setting= own=1\nno input\n/\n");
 
-    // A process with a setting of ours, to see that it is not handed on.
+    // Runs this test with a setting, which the inner program must not inherit.
     if role().is_some() {
         return;
     }
     let outer = again!("with a setting").env("PLAYHOUSE_SETTING", "leaked").start().unwrap();
     let passed = outer.wait(DEADLINE).await.success();
-    assert!(passed, "{}", outer.text(Stream::Stderr));
+    assert!(passed, "{}", outer.text(OutputStream::Stderr));
 }
 
 #[tokio::test]
-async fn what_does_not_come_is_reported_with_what_came() {
+async fn missing_line_is_reported_with_the_output() {
     let program = shell("echo listening on 8080; while :; do sleep 1; done");
     program.wait_for_line("listening", DEADLINE).await;
     let waiting = program.wait_for_line("ready", Duration::from_millis(50));

@@ -1,20 +1,20 @@
-//! The fault proxy, seen by a real client and, where bytes are counted, by a plain socket.
+//! The fault proxy, tested with a real client and, where bytes are counted, with a plain socket.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use testkit::{Bytes, Proxy, Redis, eventually, need};
+use testkit::{ByteCounts, FaultProxy, Redis, eventually, need};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::{DEADLINE, SILENCE};
 
-/// A server that sends back whatever it gets, behind a proxy.
-async fn echo() -> Proxy {
+/// Starts an echo server behind a proxy.
+async fn echo() -> FaultProxy {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let proxy = Proxy::to(listener.local_addr().unwrap()).await;
+    let proxy = FaultProxy::to(listener.local_addr().unwrap()).await;
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -27,11 +27,11 @@ async fn echo() -> Proxy {
     proxy
 }
 
-async fn connect(proxy: &Proxy) -> TcpStream {
+async fn connect(proxy: &FaultProxy) -> TcpStream {
     TcpStream::connect(proxy.addr()).await.unwrap()
 }
 
-/// Sends and gets back.
+/// Sends bytes and expects them back.
 async fn round_trip(socket: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     socket.write_all(bytes).await?;
     let mut back = vec![0; bytes.len()];
@@ -44,8 +44,8 @@ async fn is_silent(socket: &mut TcpStream) -> bool {
     timeout(SILENCE, socket.read_u8()).await.is_err()
 }
 
-async fn redis_through(proxy: &Proxy, redis: &Redis) -> redis::RedisResult<MultiplexedConnection> {
-    // The client's own patience, which a test of silence does not want.
+async fn redis_through(proxy: &FaultProxy, redis: &Redis) -> redis::RedisResult<MultiplexedConnection> {
+    // Without the client's own timeout, because the tests measure silence.
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = redis::Client::open(proxy.url(&redis.url()))?;
     client.get_multiplexed_async_connection_with_config(&config).await
@@ -56,21 +56,21 @@ async fn ping(connection: &mut MultiplexedConnection) -> redis::RedisResult<()> 
 }
 
 #[tokio::test]
-async fn it_passes_bytes_and_counts_them() {
+async fn proxy_forwards_bytes_and_counts_them() {
     let proxy = echo().await;
-    assert_eq!((proxy.connections(), proxy.bytes()), (0, Bytes::default()));
+    assert_eq!((proxy.connections(), proxy.bytes()), (0, ByteCounts::default()));
     let mut socket = connect(&proxy).await;
     round_trip(&mut socket, b"hello").await.unwrap();
     assert_eq!(proxy.connections(), 1);
-    assert_eq!(proxy.bytes(), Bytes { to_server: 5, to_client: 5 });
+    assert_eq!(proxy.bytes(), ByteCounts { to_server: 5, to_client: 5 });
 
-    // More than fits into any buffer on the way, both ways at once.
+    // More than all buffers hold, in both directions at once.
     let many: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
     let (mut from, mut to) = socket.into_split();
     let sent = many.clone();
     let sending = tokio::spawn(async move {
         to.write_all(&sent).await.unwrap();
-        // One direction ends, the other has still something to carry.
+        // One direction ends while the other still has bytes in flight.
         to.shutdown().await.unwrap();
     });
     let mut back = Vec::new();
@@ -78,11 +78,11 @@ async fn it_passes_bytes_and_counts_them() {
     sending.await.unwrap();
     assert!(back == many);
     eventually("the end of the connection", DEADLINE, || async { proxy.connections() == 0 }).await;
-    assert_eq!(proxy.bytes(), Bytes { to_server: 3_000_005, to_client: 3_000_005 });
+    assert_eq!(proxy.bytes(), ByteCounts { to_server: 3_000_005, to_client: 3_000_005 });
 }
 
 #[tokio::test]
-async fn a_cut_resets_and_refuses_until_it_passes_again() {
+async fn cut_resets_and_refuses_until_pass() {
     let proxy = echo().await;
     let mut socket = connect(&proxy).await;
     round_trip(&mut socket, b"hello").await.unwrap();
@@ -99,10 +99,10 @@ async fn a_cut_resets_and_refuses_until_it_passes_again() {
 }
 
 #[tokio::test]
-async fn a_cut_is_noticed_by_a_reader_that_is_flooded() {
+async fn cut_works_while_all_buffers_are_full() {
     let proxy = echo().await;
     let mut socket = connect(&proxy).await;
-    // Nobody reads the answers, so everything on the way fills up.
+    // The responses are not read, so all buffers fill up.
     let flood = vec![7; 1 << 20];
     while timeout(SILENCE, socket.write_all(&flood)).await.is_ok() {}
     timeout(DEADLINE, proxy.cut()).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_cut_is_noticed_by_a_reader_that_is_flooded() {
 }
 
 #[tokio::test]
-async fn a_delay_is_added_to_each_direction() {
+async fn delay_is_added_to_each_direction() {
     let proxy = echo().await;
     let mut socket = connect(&proxy).await;
     proxy.delay(Duration::from_millis(100)).await;
@@ -118,7 +118,7 @@ async fn a_delay_is_added_to_each_direction() {
     round_trip(&mut socket, b"hello").await.unwrap();
     assert!(started.elapsed() >= Duration::from_millis(200), "{:?}", started.elapsed());
 
-    // What is under way together arrives together: latency, not slowness.
+    // Bytes sent together arrive together: the delay is latency, not lower throughput.
     let started = Instant::now();
     for _ in 0..20 {
         socket.write_all(&[7; 1000]).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_delay_is_added_to_each_direction() {
     socket.read_exact(&mut [0; 20_000]).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 
-    // What is under way does not wait for the end of a delay that has been lifted.
+    // Bytes in flight do not wait for a delay that was removed.
     proxy.delay(Duration::from_secs(3600)).await;
     socket.write_all(b"x").await.unwrap();
     assert!(is_silent(&mut socket).await);
@@ -167,7 +167,7 @@ async fn half_open_connections_stay_and_are_silent() {
     let mut new = connect(&proxy).await;
     new.write_all(b"lost").await.unwrap();
     assert!(is_silent(&mut new).await);
-    // Nobody learns that somebody has gone, be it with a reset.
+    // The server does not learn that a client is gone, not even by a reset.
     let mut gone = connect(&proxy).await;
     gone.write_all(b"lost").await.unwrap();
     gone.set_zero_linger().unwrap();
@@ -177,7 +177,7 @@ async fn half_open_connections_stay_and_are_silent() {
     assert_eq!((proxy.connections(), proxy.bytes()), (4, before));
 
     proxy.pass().await;
-    // What was lost cannot be made up for; who has lost nothing goes on.
+    // Connections that lost bytes are reset; the others continue.
     assert_eq!(proxy.connections(), 1);
     for socket in [&mut busy, &mut new] {
         assert_eq!(socket.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -186,7 +186,7 @@ async fn half_open_connections_stay_and_are_silent() {
 }
 
 #[tokio::test]
-async fn bytes_under_way_are_lost_too_when_it_goes_silent() {
+async fn half_open_drops_bytes_in_flight() {
     let proxy = echo().await;
     let mut socket = connect(&proxy).await;
     proxy.delay(Duration::from_secs(3600)).await;
@@ -198,11 +198,11 @@ async fn bytes_under_way_are_lost_too_when_it_goes_silent() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_a_reset_or_in_silence_nothing() {
-    let proxy = Proxy::to("127.0.0.1:1".parse().unwrap()).await;
-    // The reset may come before the client knows that it was connected.
-    let asked = async { TcpStream::connect(proxy.addr()).await?.read_u8().await };
-    assert!(asked.await.is_err());
+async fn missing_server_is_a_reset_or_in_half_open_mode_silence() {
+    let proxy = FaultProxy::to("127.0.0.1:1".parse().unwrap()).await;
+    // The reset may arrive before the client's connect has returned.
+    let read = async { TcpStream::connect(proxy.addr()).await?.read_u8().await };
+    assert!(read.await.is_err());
     proxy.half_open().await;
     let mut socket = connect(&proxy).await;
     assert!(is_silent(&mut socket).await);
@@ -211,7 +211,7 @@ async fn a_server_that_is_not_there_is_a_reset_or_in_silence_nothing() {
 }
 
 #[tokio::test]
-async fn dropping_it_closes_everything() {
+async fn dropping_the_proxy_closes_everything() {
     let proxy = echo().await;
     let mut socket = connect(&proxy).await;
     round_trip(&mut socket, b"hello").await.unwrap();
@@ -222,9 +222,9 @@ async fn dropping_it_closes_everything() {
 }
 
 #[tokio::test]
-async fn a_real_client_sees_the_faults() {
+async fn real_client_sees_the_faults() {
     let redis = need!(Redis::private().await);
-    let proxy = Proxy::to(redis.addr()).await;
+    let proxy = FaultProxy::to(redis.addr()).await;
     let mut connection = redis_through(&proxy, &redis).await.unwrap();
     ping(&mut connection).await.unwrap();
 

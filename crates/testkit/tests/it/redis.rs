@@ -1,14 +1,14 @@
-//! Redis: rooms and faults.
+//! Redis: namespaces and faults.
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use testkit::{Keyspace, Redis, eventually, need};
+use testkit::{Redis, RedisNamespace, eventually, need};
 use tokio::time::timeout;
 
 use crate::{DEADLINE, SILENCE};
 
-async fn fetch(room: &Keyspace, key: &str) -> Option<String> {
-    room.connect().await.get(room.key(key)).await.unwrap()
+async fn fetch(namespace: &RedisNamespace, key: &str) -> Option<String> {
+    namespace.connect().await.get(namespace.key(key)).await.unwrap()
 }
 
 async fn ping(connection: &mut MultiplexedConnection) -> redis::RedisResult<String> {
@@ -16,36 +16,36 @@ async fn ping(connection: &mut MultiplexedConnection) -> redis::RedisResult<Stri
 }
 
 #[tokio::test]
-async fn rooms_do_not_see_each_other() {
+async fn namespaces_do_not_see_each_other() {
     let redis = need!(Redis::shared().await);
-    let (one, two) = (redis.keyspace(), redis.keyspace());
+    let (one, two) = (redis.namespace(), redis.namespace());
     assert_ne!(one.prefix(), two.prefix());
     one.connect().await.set::<_, _, ()>(one.key("k"), "v").await.unwrap();
     assert_eq!(fetch(&one, "k").await.as_deref(), Some("v"));
     assert_eq!(fetch(&two, "k").await, None);
 }
 
-/// Tests have a runtime each; the second must not need anything of the first.
+/// Each test has its own runtime, so the server must not depend on the first one.
 #[test]
-fn the_shared_server_outlives_the_runtime_that_started_it() {
+fn shared_server_outlives_the_runtime_that_started_it() {
     let mut pids = Vec::new();
     for _ in 0..2 {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let redis = need!(runtime.block_on(Redis::shared()));
-        let room = redis.keyspace();
-        runtime.block_on(async { ping(&mut room.connect().await).await }).unwrap();
+        let namespace = redis.namespace();
+        runtime.block_on(async { ping(&mut namespace.connect().await).await }).unwrap();
         pids.push(redis.pid());
     }
     assert_eq!(pids[0], pids[1]);
 }
 
 #[tokio::test]
-async fn a_kill_keeps_what_was_logged() {
+async fn logged_changes_survive_a_kill() {
     let mut redis = need!(Redis::builder().appendonly().start().await);
-    let room = redis.keyspace();
-    let mut connection = room.connect().await;
+    let namespace = redis.namespace();
+    let mut connection = namespace.connect().await;
     for n in 0..100 {
-        connection.set::<_, _, ()>(room.key("k"), n).await.unwrap();
+        connection.set::<_, _, ()>(namespace.key("k"), n).await.unwrap();
     }
     let address = redis.addr();
     redis.kill().await.unwrap();
@@ -54,34 +54,34 @@ async fn a_kill_keeps_what_was_logged() {
 
     redis.start_again().await.unwrap();
     assert_eq!(redis.addr(), address);
-    assert_eq!(fetch(&room, "k").await.as_deref(), Some("99"));
+    assert_eq!(fetch(&namespace, "k").await.as_deref(), Some("99"));
 }
 
 #[tokio::test]
-async fn without_a_log_a_restart_forgets() {
+async fn restart_without_a_log_loses_the_data() {
     let mut redis = need!(Redis::private().await);
-    let room = redis.keyspace();
-    room.connect().await.set::<_, _, ()>(room.key("k"), "v").await.unwrap();
+    let namespace = redis.namespace();
+    namespace.connect().await.set::<_, _, ()>(namespace.key("k"), "v").await.unwrap();
     redis.restart().await.unwrap();
-    assert_eq!(fetch(&room, "k").await, None);
+    assert_eq!(fetch(&namespace, "k").await, None);
 }
 
 #[tokio::test]
-async fn the_log_of_a_durable_one_is_on_the_disk() {
+async fn durable_server_has_its_log_on_disk() {
     let mut redis = need!(Redis::builder().durable().start().await);
-    let room = redis.keyspace();
-    room.connect().await.set::<_, _, ()>(room.key("k"), "v").await.unwrap();
-    assert!(redis.folders().iter().any(|folder| folder.starts_with(testkit::target())));
+    let namespace = redis.namespace();
+    namespace.connect().await.set::<_, _, ()>(namespace.key("k"), "v").await.unwrap();
+    assert!(redis.folders().iter().any(|folder| folder.starts_with(testkit::target_dir())));
     redis.stop().await.unwrap();
     redis.start_again().await.unwrap();
-    assert_eq!(fetch(&room, "k").await.as_deref(), Some("v"));
+    assert_eq!(fetch(&namespace, "k").await.as_deref(), Some("v"));
 }
 
 #[tokio::test]
-async fn a_paused_one_is_silent_until_it_goes_on() {
+async fn paused_server_does_not_answer_until_resumed() {
     let mut redis = need!(Redis::private().await);
-    let room = redis.keyspace();
-    let mut connection = room.connect().await;
+    let namespace = redis.namespace();
+    let mut connection = namespace.connect().await;
     redis.pause().await.unwrap();
     assert!(timeout(SILENCE, ping(&mut connection)).await.is_err());
     redis.resume().unwrap();
@@ -90,15 +90,15 @@ async fn a_paused_one_is_silent_until_it_goes_on() {
         async move { ping(&mut connection).await }
     })
     .await;
-    // Again: the second time must not be answered by the news of the first.
+    // The second pause must not return on the notification of the first.
     redis.pause().await.unwrap();
     assert!(timeout(SILENCE, ping(&mut connection)).await.is_err());
-    // And a paused server can be stopped.
+    // A paused server can be stopped.
     redis.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_start_says_why() {
+async fn failed_start_reports_the_cause() {
     let error = match Redis::builder().arg("--no-such-option").arg("1").start().await {
         Err(error @ testkit::Error::Missing { .. }) => return need!(Err(error)),
         other => other.unwrap_err().to_string(),
@@ -108,7 +108,7 @@ async fn a_server_that_does_not_start_says_why() {
 }
 
 #[tokio::test]
-async fn dropping_it_removes_it() {
+async fn dropping_a_server_removes_it() {
     let redis = need!(Redis::private().await);
     let (url, folders) = (redis.url(), redis.folders().iter().map(|f| f.to_path_buf()).collect::<Vec<_>>());
     assert!(folders.iter().all(|folder| folder.exists()));
@@ -119,7 +119,7 @@ async fn dropping_it_removes_it() {
 }
 
 #[tokio::test]
-async fn what_is_not_running_is_not_paused_nor_started_twice() {
+async fn stopped_server_cannot_be_paused_and_running_server_cannot_be_started() {
     let mut redis = need!(Redis::private().await);
     let error = redis.start_again().await.unwrap_err().to_string();
     assert_eq!(error, "redis-server: is running already");

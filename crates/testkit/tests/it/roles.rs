@@ -1,6 +1,6 @@
-//! A test in two roles: it starts its own test binary again, which runs the same test in the other role.
+//! Tests with two roles: the test starts its own test binary, which runs the same test in the other role.
 //!
-//! Needed where the subject is a whole test process: its end, or its environment.
+//! Needed to test whole test processes: their end or their environment.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use testkit::Program;
 
 const VARIABLE: &str = "TESTKIT_TEST_ROLE";
 
-/// The role that this process has been started for, if any.
+/// Returns the role of this process, if it was started with one.
 pub(crate) fn role() -> Option<String> {
     env::var(VARIABLE).ok()
 }
 
-/// This test binary, or a copy of it, to be started again in a role. It runs the calling test alone.
+/// Describes this test binary, or a copy of it, as a program that runs only the calling test, in a role.
 macro_rules! again {
     ($role:expr) => {
         again!($role, ::std::env::current_exe().unwrap())
@@ -26,7 +26,7 @@ macro_rules! again {
 }
 pub(crate) use again;
 
-/// What [`again!`] does with the path of something in the calling test.
+/// Implements [`again!`]. `here` is the path of an item in the calling test.
 pub(crate) fn start(exe: PathBuf, here: &str, role: &str) -> Program {
     let (_crate, path) = here.split_once("::").unwrap();
     let test = path.trim_end_matches("::here").replace("::{{closure}}", "");

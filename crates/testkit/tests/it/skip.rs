@@ -1,6 +1,6 @@
-//! `need!` as a person sees it: through the test runner, which hides what passing tests print.
+//! `need!` under the test runner, which hides the output of passing tests.
 
-use testkit::{Error, Stream, need};
+use testkit::{Error, OutputStream, need};
 
 use crate::DEADLINE;
 use crate::roles::{again, role};
@@ -8,26 +8,26 @@ use crate::roles::{again, role};
 const MISSING: Error = Error::Missing { program: "no-server", remedy: "get one" };
 
 #[tokio::test]
-async fn a_missing_server_is_skipped_in_the_open() {
+async fn missing_server_skips_the_test_visibly() {
     if role().is_some() {
         need!(Err::<(), _>(MISSING));
-        unreachable!("the test was left");
+        unreachable!("the test has returned");
     }
     let test = again!("skipped").env("CI", "").start().unwrap();
     assert!(test.wait(DEADLINE).await.success());
-    let expected = "SKIPPED it::skip::a_missing_server_is_skipped_in_the_open: \
+    let expected = "SKIPPED it::skip::missing_server_skips_the_test_visibly: \
                     no-server is not on the PATH; get one\n";
-    assert_eq!(test.text(Stream::Stderr), expected);
+    assert_eq!(test.text(OutputStream::Stderr), expected);
 }
 
 #[tokio::test]
-async fn a_missing_server_fails_in_ci() {
+async fn missing_server_fails_in_ci() {
     if role().is_some() {
         need!(Err::<(), _>(MISSING));
-        unreachable!("the test was left");
+        unreachable!("the test has returned");
     }
     let test = again!("failed").env("CI", "true").start().unwrap();
     assert!(!test.wait(DEADLINE).await.success());
-    let said = test.text(Stream::Stderr);
-    assert!(said.contains("a_missing_server_fails_in_ci: no-server is not on the PATH; get one"), "{said}");
+    let output = test.text(OutputStream::Stderr);
+    assert!(output.contains("missing_server_fails_in_ci: no-server is not on the PATH; get one"), "{output}");
 }

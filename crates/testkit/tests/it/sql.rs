@@ -1,4 +1,4 @@
-//! MariaDB and MySQL: rooms and faults.
+//! MariaDB and MySQL: databases and faults.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,11 +18,11 @@ async fn run(connection: &mut MySqlConnection, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
 }
 
-async fn ask(connection: &mut MySqlConnection, sql: &str) -> Result<String, sqlx::Error> {
+async fn query(connection: &mut MySqlConnection, sql: &str) -> Result<String, sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await?.try_get(0)
 }
 
-/// A server of one's own of each flavour there is, as `all_shared` does it for the shared ones.
+/// Starts a private server of each available flavour, as `all_shared` does for shared ones.
 async fn start_all(with: impl Fn(SqlBuilder) -> SqlBuilder) -> Result<Vec<SqlServer>, Error> {
     let mut all = vec![with(SqlServer::builder(Flavour::Mariadb)).start().await?];
     match with(SqlServer::builder(Flavour::Mysql)).start().await {
@@ -44,108 +44,108 @@ async fn write_and_kill(server: &mut SqlServer) {
     run(&mut connection, "INSERT INTO t VALUES (1000)").await;
     let address = server.addr();
     server.kill().await.unwrap();
-    assert!(ask(&mut connection, "SELECT 1").await.is_err());
+    assert!(query(&mut connection, "SELECT 1").await.is_err());
 
     server.start_again().await.unwrap();
     assert_eq!(server.addr(), address);
     let mut connection = connect(&database).await;
-    assert_eq!(ask(&mut connection, "SELECT CAST(COUNT(*) AS CHAR) FROM t").await.unwrap(), "100");
+    assert_eq!(query(&mut connection, "SELECT CAST(COUNT(*) AS CHAR) FROM t").await.unwrap(), "100");
 
     run(&mut connection, "INSERT INTO t VALUES (100)").await;
     server.restart().await.unwrap();
     let mut connection = connect(&database).await;
-    assert_eq!(ask(&mut connection, "SELECT CAST(COUNT(*) AS CHAR) FROM t").await.unwrap(), "101");
+    assert_eq!(query(&mut connection, "SELECT CAST(COUNT(*) AS CHAR) FROM t").await.unwrap(), "101");
 }
 
 #[tokio::test]
-async fn rooms_do_not_see_each_other() {
+async fn databases_do_not_see_each_other() {
     for server in need!(SqlServer::all_shared().await) {
         let (one, two) = (server.database().await, server.database().await);
         assert_ne!(one.name(), two.name());
         let (mut in_one, mut in_two) = (connect(&one).await, connect(&two).await);
         run(&mut in_one, "CREATE TABLE t (n INT)").await;
         run(&mut in_one, "INSERT INTO t VALUES (1)").await;
-        assert!(ask(&mut in_two, "SELECT n FROM t").await.is_err());
+        assert!(query(&mut in_two, "SELECT n FROM t").await.is_err());
     }
 }
 
 #[tokio::test]
-async fn the_flavour_is_the_one_asked_for() {
+async fn server_has_the_requested_flavour() {
     for server in need!(SqlServer::all_shared().await) {
         let database = server.database().await;
-        let version = ask(&mut connect(&database).await, "SELECT VERSION()").await.unwrap();
+        let version = query(&mut connect(&database).await, "SELECT VERSION()").await.unwrap();
         assert_eq!(version.contains("MariaDB"), server.flavour() == Flavour::Mariadb, "{version}");
     }
 }
 
 #[tokio::test]
-async fn text_may_be_in_any_language() {
+async fn text_is_stored_in_any_language() {
     for server in need!(SqlServer::all_shared().await) {
         let mut connection = connect(&server.database().await).await;
-        assert_eq!(ask(&mut connection, "SELECT @@character_set_server").await.unwrap(), "utf8mb4");
+        assert_eq!(query(&mut connection, "SELECT @@character_set_server").await.unwrap(), "utf8mb4");
         run(&mut connection, "CREATE TABLE t (name VARCHAR(50))").await;
         run(&mut connection, "INSERT INTO t VALUES ('遊び場 🎲')").await;
-        assert_eq!(ask(&mut connection, "SELECT name FROM t").await.unwrap(), "遊び場 🎲");
+        assert_eq!(query(&mut connection, "SELECT name FROM t").await.unwrap(), "遊び場 🎲");
     }
 }
 
-/// In a shared one, servers that start would remove each other's temporary tables.
+/// In a shared folder, starting servers would remove each other's temporary tables.
 #[tokio::test]
-async fn temporary_tables_are_in_a_folder_of_its_own() {
+async fn each_server_has_its_own_folder_for_temporary_tables() {
     for server in need!(start_all(|builder| builder).await) {
         let database = server.database().await;
-        let folder = ask(&mut connect(&database).await, "SELECT @@tmpdir").await.unwrap();
+        let folder = query(&mut connect(&database).await, "SELECT @@tmpdir").await.unwrap();
         assert!(Path::new(&folder).starts_with(server.folders()[0]), "{folder}");
     }
 }
 
 #[tokio::test]
-async fn there_is_a_socket_too() {
+async fn server_listens_on_a_socket_too() {
     for server in need!(start_all(|builder| builder).await) {
         let database = server.database().await;
         let options = MySqlConnectOptions::new().username("root").socket(database.socket().unwrap());
         let mut connection = options.database(database.name()).connect().await.unwrap();
-        assert_eq!(ask(&mut connection, "SELECT DATABASE()").await.unwrap(), database.name());
+        assert_eq!(query(&mut connection, "SELECT DATABASE()").await.unwrap(), database.name());
     }
 }
 
 #[tokio::test]
-async fn a_kill_keeps_what_was_committed_and_nothing_else() {
+async fn kill_keeps_committed_data_only() {
     for mut server in need!(start_all(|builder| builder).await) {
         write_and_kill(&mut server).await;
     }
 }
 
 #[tokio::test]
-async fn a_durable_one_writes_to_the_disk() {
+async fn durable_server_writes_to_the_disk() {
     for mut server in need!(start_all(SqlBuilder::durable).await) {
-        assert!(server.folders().iter().any(|folder| folder.starts_with(testkit::target())));
+        assert!(server.folders().iter().any(|folder| folder.starts_with(testkit::target_dir())));
         let database = server.database().await;
         let sql = "SELECT CAST(@@innodb_flush_log_at_trx_commit AS CHAR)";
-        assert_eq!(ask(&mut connect(&database).await, sql).await.unwrap(), "1");
+        assert_eq!(query(&mut connect(&database).await, sql).await.unwrap(), "1");
         write_and_kill(&mut server).await;
     }
 }
 
 #[tokio::test]
-async fn a_paused_one_is_silent_until_it_goes_on() {
+async fn paused_server_does_not_answer_until_resumed() {
     for mut server in need!(start_all(|builder| builder).await) {
         let database = server.database().await;
         let mut connection = connect(&database).await;
         server.pause().await.unwrap();
-        assert!(timeout(SILENCE, ask(&mut connection, "SELECT 1")).await.is_err());
+        assert!(timeout(SILENCE, query(&mut connection, "SELECT 1")).await.is_err());
         server.resume().unwrap();
-        // Not the same connection: a question without an answer has spoilt it.
+        // A new connection, because a cancelled query makes the old one unusable.
         let answer = eventually("an answer", DEADLINE, || async {
-            let asked = async { ask(&mut connect(&database).await, "SELECT 'here'").await };
-            timeout(Duration::from_secs(2), asked).await.ok()?.ok()
+            let answered = async { query(&mut connect(&database).await, "SELECT 'here'").await };
+            timeout(Duration::from_secs(2), answered).await.ok()?.ok()
         });
         assert_eq!(answer.await, "here");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_start_says_why() {
+async fn failed_start_reports_the_cause() {
     let error = match SqlServer::builder(Flavour::Mariadb).arg("--no-such-option").start().await {
         Err(error @ Error::Missing { .. }) => return need!(Err(error)),
         other => other.unwrap_err().to_string(),

@@ -1,15 +1,15 @@
-//! The template of the data folder, wanted by many processes and made by one.
+//! The template of the data folder, needed by many processes and made by one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use futures::future::join_all;
-use testkit::{Folder, SqlServer, Stream, eventually, need};
+use testkit::{Folder, OutputStream, SqlServer, eventually, need};
 
 use crate::DEADLINE;
 use crate::roles::{again, role};
 
-/// A build folder without a template, which a copy of this test binary takes for its own.
+/// Creates a build folder without a template, with a copy of this test binary that uses it.
 fn fresh_build_folder() -> (Folder, PathBuf) {
     let folder = Folder::on_disk().unwrap();
     fs::write(folder.path().join("CACHEDIR.TAG"), "").unwrap();
@@ -38,7 +38,12 @@ async fn ten_processes_make_one_template() {
     let processes: Vec<_> = (0..10).map(|_| again!("one of ten", exe.clone()).start().unwrap()).collect();
     let ends = join_all(processes.iter().map(|process| process.wait(DEADLINE * 3))).await;
     for (process, end) in processes.iter().zip(ends) {
-        assert!(end.success(), "{}{}", process.text(Stream::Stdout), process.text(Stream::Stderr));
+        assert!(
+            end.success(),
+            "{}{}",
+            process.text(OutputStream::Stdout),
+            process.text(OutputStream::Stderr)
+        );
     }
     let mut names = names_in(&folder.path().join("testkit"));
     names.sort_by_key(String::len);
@@ -47,9 +52,9 @@ async fn ten_processes_make_one_template() {
     assert_eq!(names[1], format!("{}.lock", names[0]));
 }
 
-/// Killed while it makes the template, at several moments: the next one starts over and gets it right.
+/// A process is killed while it makes the template, at several moments. The next one starts over.
 #[tokio::test]
-async fn a_killed_maker_leaves_no_half_template() {
+async fn killed_maker_leaves_no_partial_template() {
     if role().is_some() {
         return use_a_server().await;
     }
@@ -62,10 +67,10 @@ async fn a_killed_maker_leaves_no_half_template() {
         eventually("the maker at work", DEADLINE, || async { has(moment) }).await;
         maker.kill();
         maker.wait(DEADLINE).await;
-        // It may have been quicker than the kill. That is fine too.
+        // The maker may have finished before the kill. The test accepts that.
     }
     let maker = again!("not killed", exe).start().unwrap();
     let end = maker.wait(DEADLINE).await;
-    assert!(end.success(), "{}{}", maker.text(Stream::Stdout), maker.text(Stream::Stderr));
+    assert!(end.success(), "{}{}", maker.text(OutputStream::Stdout), maker.text(OutputStream::Stderr));
     assert!(!has(".unfinished"), "{:?}", names_in(&home));
 }

@@ -1,4 +1,4 @@
-//! TLS in front of a plain server.
+//! The TLS proxy.
 
 use testkit::{Browser, TlsProxy, need};
 use tokio::net::TcpStream;
@@ -10,12 +10,12 @@ const PAGE: &str = "200 OK\r\ncontent-type: text/html\r\n\
     <link rel=icon href='data:,'><h1>Hello</h1>";
 
 #[tokio::test]
-async fn browsers_keep_host_cookies_over_tls_alone() {
+async fn browsers_accept_host_cookies_only_over_tls() {
     let site = Pages::serve(&[("/", PAGE)]).await;
     let tls = need!(TlsProxy::to(site.addr).await);
-    // Under another name: loopback counts as secure.
+    // Under another host name, because browsers treat loopback as secure.
     let rule = "--host-resolver-rules=MAP plain.test 127.0.0.1";
-    let browser = need!(Browser::builder().trust_everybody().arg(rule).start().await);
+    let browser = need!(Browser::builder().accept_any_certificate().arg(rule).start().await);
     browser.goto(format!("http://plain.test:{}/", site.addr.port())).await;
     assert_eq!(browser.text("h1").await, "Hello");
     assert_eq!(browser.cookies().await, []);
@@ -27,13 +27,13 @@ async fn browsers_keep_host_cookies_over_tls_alone() {
     assert_eq!((cookie.name.as_str(), cookie.same_site.as_str()), ("__Host-session", "Lax"));
     assert!(cookie.secure && cookie.http_only, "{cookie:?}");
     browser.reload().await;
-    let sent = site.asked("/").pop().unwrap();
+    let sent = site.requests("/").pop().unwrap();
     assert_eq!(sent.headers["cookie"], "__Host-session=1");
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn strangers_are_not_trusted_by_default() {
+async fn self_signed_certificate_is_refused_by_default() {
     let site = Pages::serve(&[("/", PAGE)]).await;
     let tls = need!(TlsProxy::to(site.addr).await);
     let browser = need!(Browser::start().await);
@@ -42,11 +42,11 @@ async fn strangers_are_not_trusted_by_default() {
     let panic = task.await.unwrap_err().into_panic();
     let text = panic.downcast::<String>().unwrap();
     assert!(text.contains("CERT"), "{text}");
-    assert!(site.asked("/").is_empty());
+    assert!(site.requests("/").is_empty());
 }
 
 #[tokio::test]
-async fn clients_may_be_told_to_trust_it() {
+async fn client_can_trust_the_certificate() {
     let site = Pages::serve(&[("/", PAGE)]).await;
     let tls = need!(TlsProxy::to(site.addr).await);
     let certificate = reqwest::Certificate::from_pem(tls.certificate().as_bytes()).unwrap();

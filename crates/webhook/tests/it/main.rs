@@ -1,15 +1,15 @@
-//! Destinations that send to real servers.
+//! Destinations that send requests to real servers.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod delivery;
+mod fixture;
 mod guard;
 mod pacing;
 mod receiver;
 mod verifier;
-mod world;
 
 use std::time::Duration;
 
-/// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Generous, because only a failing test waits that long.
+const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Servers of other people.
+//! Receivers of webhooks.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,14 +14,14 @@ use tokio::net::TcpListener;
 type Received = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
 type Answer = Arc<dyn Fn() -> BoxFuture<'static, Response> + Send + Sync>;
 
-/// A server that notes what it is sent.
+/// A server that records its requests.
 pub(crate) struct Receiver {
     pub(crate) port: u16,
     received: Received,
 }
 
 impl Receiver {
-    /// One that answers at once.
+    /// Starts a server that responds at once.
     pub(crate) async fn start<R: IntoResponse>(answer: impl Fn() -> R + Send + Sync + 'static) -> Self {
         Self::start_slow(move || {
             let answer = answer().into_response();
@@ -30,7 +30,7 @@ impl Receiver {
         .await
     }
 
-    /// One that takes its time.
+    /// Starts a server that responds when the future completes.
     pub(crate) async fn start_slow<F>(answer: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response> + Send + 'static,
@@ -66,7 +66,7 @@ async fn receive(
     answer().await
 }
 
-/// A server that reads a piece, writes this, and hangs up. Returns its URL.
+/// Starts a server that reads a request, writes `answer` and closes the connection. Returns its URL.
 pub(crate) async fn start_raw(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());

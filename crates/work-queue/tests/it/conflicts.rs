@@ -1,17 +1,17 @@
-//! Commands of operators that deadlock with another transaction. SQLite has one writer, so that nothing conflicts there.
+//! Operator commands that deadlock with another transaction. SQLite has one writer, so nothing conflicts there.
 
 use base::Timestamp;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection, Executor};
-use work_queue::{Choice, Decision, Filter};
+use work_queue::{Decision, FailedFilter, Filter};
 
 use super::*;
 
-/// Runs a command that changes the rows 1 and 2, beside a transaction that locks them in the other order.
-async fn with_deadlock<T>(place: &SqlPlace, db: &Db, command: impl Future<Output = T>) -> T {
+/// Runs a command that changes rows 1 and 2 while another transaction locks them in reverse order.
+async fn with_deadlock<T>(place: &TestDatabase, db: &Db, command: impl Future<Output = T>) -> T {
     let mut other = MySqlConnection::connect(&place.url()).await.unwrap();
     other.execute("START TRANSACTION").await.unwrap();
-    // The server ends the transaction that has changed less: the command's.
+    // The server aborts the transaction that has changed fewer rows: the command's.
     for _ in 0..100 {
         let insert =
             "INSERT INTO failures (item_id, user_id, payload, attempts, cause) VALUES ('', '', '', 0, '')";
@@ -19,7 +19,7 @@ async fn with_deadlock<T>(place: &SqlPlace, db: &Db, command: impl Future<Output
     }
     other.execute("SELECT id FROM chores WHERE id = 2 FOR UPDATE").await.unwrap();
     let deadlock = async {
-        testkit::eventually("the command has the first row", PATIENCE, async || {
+        testkit::eventually("the command has locked the first row", PATIENCE, async || {
             const FREE: &str = "SELECT id FROM chores WHERE id = 1 FOR UPDATE SKIP LOCKED";
             let mut connection = db.connection().await.unwrap();
             let free: Option<(i64,)> =
@@ -34,29 +34,29 @@ async fn with_deadlock<T>(place: &SqlPlace, db: &Db, command: impl Future<Output
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decision_on_many_items_survives_a_deadlock() {
-    for place in testkit::need!(SqlPlace::servers().await) {
+async fn bulk_decision_survives_a_deadlock() {
+    for place in testkit::need!(TestDatabase::servers().await) {
         let db = open(&place).await;
         let queue = queue_on(db.clone(), config());
         push(&db, &queue, &["a:1", "b:1"]).await;
         let items = claim(&queue).await;
-        queue.finish(&all(&items, &Outcome::Failed("bad".into()))).await.unwrap();
+        queue.finish(&all(&items, &ItemOutcome::Failed("bad".into()))).await.unwrap();
         let decided =
-            with_deadlock(&place, &db, queue.decide_failed(&Choice::default(), Decision::Retry)).await;
+            with_deadlock(&place, &db, queue.decide_failed(&FailedFilter::default(), Decision::Retry)).await;
         assert_eq!(decided.unwrap(), 2);
         assert_eq!(queue.list(Filter::Open, 10).await.unwrap().len(), 2);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doing_again_survives_a_deadlock() {
-    for place in testkit::need!(SqlPlace::servers().await) {
+async fn reopening_survives_a_deadlock() {
+    for place in testkit::need!(TestDatabase::servers().await) {
         let db = open(&place).await;
         let queue = queue_on(db.clone(), config());
         push(&db, &queue, &["a:1", "b:1"]).await;
         let items = claim(&queue).await;
-        queue.finish(&all(&items, &Outcome::Done)).await.unwrap();
-        let reopened = with_deadlock(&place, &db, queue.again_since(Timestamp::from_millis(0))).await;
+        queue.finish(&all(&items, &ItemOutcome::Done)).await.unwrap();
+        let reopened = with_deadlock(&place, &db, queue.reopen_done_since(Timestamp::from_millis(0))).await;
         assert_eq!(reopened.unwrap(), 2);
         assert_eq!(queue.list(Filter::Open, 10).await.unwrap().len(), 2);
     }

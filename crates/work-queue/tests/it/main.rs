@@ -1,17 +1,17 @@
-//! The leased work queue on real stores: one suite over SQLite, MariaDB and, where there is one, MySQL.
+//! The leased work queue on real stores: one suite over SQLite, MariaDB and, where available, MySQL.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-mod at_home;
-mod born_claimed;
-mod choosing;
+mod bulk_decisions;
 mod claims;
 mod conflicts;
-mod deciding;
-mod failing;
-mod keeping;
+mod decisions;
+mod failure_hook;
+mod local;
+mod operators;
 mod order;
-mod saving;
+mod progress;
+mod push_claimed;
 mod unordered;
 mod workers;
 
@@ -23,8 +23,8 @@ use base::{Backoff, Clock};
 use config::{Setting, Value};
 use db::{Db, DbUrl, Migration, Migrations};
 use prometheus_client::registry::Registry;
-use testkit::{SqlPlace, SqlServer};
-use work_queue::{Config, Handler, Item, Metrics, New, Outcome, Queue, Worker};
+use testkit::{SqlServer, TestDatabase};
+use work_queue::{Config, Handler, Item, ItemOutcome, Metrics, NewItem, WorkQueue, Worker};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,7 +48,7 @@ const MIGRATIONS: Migrations = Migrations {
     ],
 };
 
-async fn open(place: &SqlPlace) -> Db {
+async fn open(place: &TestDatabase) -> Db {
     open_url(&place.url()).await
 }
 
@@ -61,15 +61,15 @@ async fn open_url(url: &str) -> Db {
     db
 }
 
-fn queue_on(db: Db, config: Config) -> Queue {
+fn queue_on(db: Db, config: Config) -> WorkQueue {
     queue_by(Clock::system(), db, config)
 }
 
-fn queue_by(clock: Clock, db: Db, config: Config) -> Queue {
-    Queue::new("chores", db, config, Metrics::new(&mut Registry::default(), "chores"), clock)
+fn queue_by(clock: Clock, db: Db, config: Config) -> WorkQueue {
+    WorkQueue::new("chores", db, config, Metrics::new(&mut Registry::default(), "chores"), clock)
 }
 
-/// Short times, for tests; long enough for a busy machine where nothing is to happen.
+/// Short times, but long enough on a busy machine where a test expects that nothing happens.
 fn config() -> Config {
     Config {
         workers: 1,
@@ -82,8 +82,8 @@ fn config() -> Config {
     }
 }
 
-/// Pushes an item per text, each in a transaction of its own: `key:value`.
-async fn push(db: &Db, queue: &Queue, items: &[&str]) {
+/// Pushes one item per text `key:value`, each in its own transaction.
+async fn push(db: &Db, queue: &WorkQueue, items: &[&str]) {
     for item in items {
         let mut tx = db.begin().await.unwrap();
         push_in(&mut tx, queue, item);
@@ -91,9 +91,9 @@ async fn push(db: &Db, queue: &Queue, items: &[&str]) {
     }
 }
 
-fn push_in(tx: &mut db::Tx, queue: &Queue, item: &str) {
+fn push_in(tx: &mut db::Tx, queue: &WorkQueue, item: &str) {
     let (key, _) = item.split_once(':').unwrap();
-    let new = New { id: Uuid::now_v7(), user: Uuid::nil(), key, payload: item.as_bytes() };
+    let new = NewItem { id: Uuid::now_v7(), user: Uuid::nil(), key, payload: item.as_bytes() };
     queue.push(tx, &[new]);
 }
 
@@ -101,8 +101,8 @@ fn text(item: &Item) -> String {
     String::from_utf8(item.payload.clone()).unwrap()
 }
 
-/// Claims and says what was claimed.
-async fn claim(queue: &Queue) -> Vec<Item> {
+/// Claims a batch for a new process.
+async fn claim(queue: &WorkQueue) -> Vec<Item> {
     queue.claim(ProcessId::generate()).await.unwrap().items
 }
 
@@ -110,8 +110,8 @@ fn texts(items: &[Item]) -> Vec<String> {
     items.iter().map(text).collect()
 }
 
-/// Claims until there is something.
-async fn claim_something(queue: &Queue) -> Vec<Item> {
+/// Claims until an item is due.
+async fn claim_something(queue: &WorkQueue) -> Vec<Item> {
     testkit::eventually("something can be claimed", PATIENCE, async || {
         let items = claim(queue).await;
         if items.is_empty() { Err("nothing is due") } else { Ok(items) }
@@ -119,18 +119,18 @@ async fn claim_something(queue: &Queue) -> Vec<Item> {
     .await
 }
 
-fn all(items: &[Item], outcome: &Outcome) -> Vec<(Item, Outcome)> {
+fn all(items: &[Item], outcome: &ItemOutcome) -> Vec<(Item, ItemOutcome)> {
     items.iter().map(|item| (item.clone(), outcome.clone())).collect()
 }
 
-/// Does whatever `decide` says, and remembers what was done in which order.
+/// Returns the outcome that `decide` chooses, and records the done items in their order.
 #[derive(Clone)]
 struct Recorder<F> {
     done: Arc<Mutex<Vec<String>>>,
     decide: F,
 }
 
-impl<F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static> Recorder<F> {
+impl<F: Fn(&str) -> ItemOutcome + Clone + Send + Sync + 'static> Recorder<F> {
     fn new(decide: F) -> Self {
         Self { done: Arc::default(), decide }
     }
@@ -139,17 +139,17 @@ impl<F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static> Recorder<F> {
         self.done.lock().unwrap().clone()
     }
 
-    fn worker(&self, queue: &Queue) -> Worker<Self> {
+    fn worker(&self, queue: &WorkQueue) -> Worker<Self> {
         Worker::new(queue.clone(), self.clone(), ProcessId::generate())
     }
 }
 
-impl<F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static> Handler for Recorder<F> {
-    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+impl<F: Fn(&str) -> ItemOutcome + Clone + Send + Sync + 'static> Handler for Recorder<F> {
+    async fn handle(&self, items: &[Item]) -> Vec<ItemOutcome> {
         let outcome = |item: &Item| {
             let text = text(item);
             let outcome = (self.decide)(&text);
-            if outcome == Outcome::Done {
+            if outcome == ItemOutcome::Done {
                 self.done.lock().unwrap().push(text);
             }
             outcome

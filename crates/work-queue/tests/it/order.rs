@@ -1,4 +1,4 @@
-//! The order of a key, whatever fails and whoever works.
+//! The order of each key, despite failures and concurrent workers.
 
 use std::collections::HashMap;
 
@@ -8,52 +8,52 @@ use work_queue::Filter;
 use super::*;
 
 testkit::on_all_stores!(
-    items_of_one_key_come_together_and_in_order,
-    an_item_waits_for_the_one_before_it,
-    an_item_is_not_hidden_by_those_who_wait_for_it,
-    items_behind_somebody_silent_make_way,
-    items_behind_somebody_who_takes_long_make_way,
-    a_failed_item_holds_up_its_key_and_no_other,
-    what_a_worker_left_behind_one_that_is_given_up_waits_like_any_other,
-    an_item_that_is_skipped_lets_nobody_pass_what_is_before_it,
-    the_order_of_every_key_is_kept_by_many_workers_while_things_fail,
+    items_of_one_key_are_claimed_together_and_handled_in_order,
+    item_waits_for_its_predecessor,
+    item_is_not_hidden_by_its_followers,
+    followers_of_a_silent_worker_do_not_hide_other_keys,
+    followers_of_a_slow_worker_do_not_hide_other_keys,
+    failed_item_blocks_only_its_key,
+    follower_of_an_item_out_of_attempts_is_blocked,
+    skipped_item_lets_no_follower_overtake_its_predecessor,
+    many_workers_keep_the_order_of_every_key_despite_failures,
 );
 
-async fn items_of_one_key_come_together_and_in_order(place: &SqlPlace) {
+async fn items_of_one_key_are_claimed_together_and_handled_in_order(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), config());
     push(&db, &queue, &["a:1", "b:1", "a:2", "a:3", "b:2"]).await;
-    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let recorder = Recorder::new(|_: &str| ItemOutcome::Done);
     let report = recorder.worker(&queue).tick().await.unwrap();
     assert_eq!((report.claimed, report.finished.done), (5, 5));
-    // A round per place in a key.
+    // One round per position within a key.
     assert_eq!(recorder.done(), ["a:1", "b:1", "a:2", "b:2", "a:3"]);
 }
 
-async fn an_item_waits_for_the_one_before_it(place: &SqlPlace) {
+async fn item_waits_for_its_predecessor(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), Config { batch: 1, ..config() });
     push(&db, &queue, &["a:1", "a:2", "b:1"]).await;
     let first = claim(&queue).await;
     assert_eq!(texts(&first), ["a:1"]);
-    // a:2 is due, but not its turn. It stays where it is, for whoever has a:1 to go on with.
+    // a:2 is due but must wait. It is not deferred, so the worker of a:1 can continue with it.
     let second = queue.claim(ProcessId::generate()).await.unwrap();
-    assert_eq!((second.items.len(), second.behind), (0, 1));
-    assert!(second.more, "b:1 is hidden behind it");
-    queue.finish(&all(&first, &Outcome::Done)).await.unwrap();
+    assert_eq!((second.items.len(), second.waiting), (0, 1));
+    assert!(second.has_more, "b:1 is hidden behind it");
+    queue.finish(&all(&first, &ItemOutcome::Done)).await.unwrap();
     assert_eq!(texts(&claim(&queue).await), ["a:2"]);
     assert_eq!(texts(&claim(&queue).await), ["b:1"]);
 }
 
-/// The first item of a key has to wait, and there are more than a batch of those who wait for it.
-async fn an_item_is_not_hidden_by_those_who_wait_for_it(place: &SqlPlace) {
+/// The first item of a key waits for its retry, and more than a batch of items wait behind it.
+async fn item_is_not_hidden_by_its_followers(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), Config { batch: 2, ..config() });
     push(&db, &queue, &["a:1"]).await;
     let first = claim(&queue).await;
     push(&db, &queue, &["a:2", "a:3", "a:4", "a:5", "b:1"]).await;
-    queue.finish(&all(&first, &Outcome::Again("bad luck".into()))).await.unwrap();
-    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    queue.finish(&all(&first, &ItemOutcome::Retry("bad luck".into()))).await.unwrap();
+    let recorder = Recorder::new(|_: &str| ItemOutcome::Done);
     let worker = recorder.worker(&queue);
     testkit::eventually("everything is done", PATIENCE, async || {
         worker.tick().await.unwrap();
@@ -64,26 +64,26 @@ async fn an_item_is_not_hidden_by_those_who_wait_for_it(place: &SqlPlace) {
     assert_eq!(of_a, ["a:1", "a:2", "a:3", "a:4", "a:5"]);
 }
 
-/// Whoever has claimed the first item of a key says nothing any more: others are not hidden by what is behind it.
-async fn items_behind_somebody_silent_make_way(place: &SqlPlace) {
+/// The worker of the first item is silent. The items behind it do not hide other keys.
+async fn followers_of_a_silent_worker_do_not_hide_other_keys(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), Config { batch: 1, ..config() });
     push(&db, &queue, &["a:1", "a:2", "a:3", "b:1"]).await;
     assert_eq!(texts(&claim(&queue).await), ["a:1"]);
     assert!(claim(&queue).await.is_empty());
-    // Seconds later, and long before the lease ends.
+    // Seconds later, long before the lease expires.
     assert_eq!(texts(&claim_something(&queue).await), ["b:1"]);
 }
 
-/// The same behind somebody who is alive, says so often, and does not get done.
-async fn items_behind_somebody_who_takes_long_make_way(place: &SqlPlace) {
+/// The same behind a worker that renews its lease often but does not finish.
+async fn followers_of_a_slow_worker_do_not_hide_other_keys(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), Config { batch: 1, lease: Duration::from_secs(3), ..config() });
     push(&db, &queue, &["a:1", "a:2", "a:3", "b:1"]).await;
     let worker = Worker::new(queue.clone(), Never, ProcessId::generate());
     let working = tokio::spawn(async move { worker.tick().await.map(drop) });
     testkit::eventually("it is claimed", PATIENCE, async || {
-        queue.list(Filter::Open, 10).await.unwrap().iter().any(|entry| entry.holder.is_some())
+        queue.list(Filter::Open, 10).await.unwrap().iter().any(|view| view.holder.is_some())
     })
     .await;
     assert_eq!(texts(&claim_something(&queue).await), ["b:1"]);
@@ -93,21 +93,21 @@ async fn items_behind_somebody_who_takes_long_make_way(place: &SqlPlace) {
 struct Never;
 
 impl Handler for Never {
-    async fn handle(&self, _: &[Item]) -> Vec<Outcome> {
+    async fn handle(&self, _: &[Item]) -> Vec<ItemOutcome> {
         std::future::pending().await
     }
 }
 
-async fn a_failed_item_holds_up_its_key_and_no_other(place: &SqlPlace) {
+async fn failed_item_blocks_only_its_key(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), config());
     push(&db, &queue, &["a:bad", "a:2", "b:1", "a:3", "c:bad", "c:2"]).await;
     let recorder = Recorder::new(|text: &str| {
-        if text.ends_with("bad") { Outcome::Failed("it is bad".into()) } else { Outcome::Done }
+        if text.ends_with("bad") { ItemOutcome::Failed("it is bad".into()) } else { ItemOutcome::Done }
     });
     let worker = recorder.worker(&queue);
     let report = worker.tick().await.unwrap();
-    assert_eq!((report.finished.done, report.finished.failed, report.finished.not_tried), (1, 2, 3));
+    assert_eq!((report.finished.done, report.finished.failed, report.finished.not_attempted), (1, 2, 3));
     push(&db, &queue, &["a:4", "b:2"]).await;
     while worker.tick().await.unwrap().claimed > 0 {}
     assert_eq!(recorder.done(), ["b:1", "b:2"]);
@@ -118,7 +118,7 @@ async fn a_failed_item_holds_up_its_key_and_no_other(place: &SqlPlace) {
     assert_eq!(found, [("a", 3), ("c", 1)]);
     assert_eq!(blocked[0].cause.as_deref(), Some("it is bad"));
 
-    // Skipped: the key goes on at once. Tried again: it fails again, and its key still waits.
+    // A skipped item unblocks its key at once. A retried item fails again, and its key still waits.
     let number = |key: &str| blocked.iter().find(|blocked| blocked.key == key).unwrap().number;
     queue.skip(number("a")).await.unwrap().unwrap();
     queue.retry(number("c")).await.unwrap().unwrap();
@@ -129,8 +129,8 @@ async fn a_failed_item_holds_up_its_key_and_no_other(place: &SqlPlace) {
     assert_eq!((failed.key.as_str(), failed.attempts), ("c", 1));
 }
 
-/// Pushers take turns per key, as they do under a lock; workers claim, fail, come too late and are given up.
-async fn the_order_of_every_key_is_kept_by_many_workers_while_things_fail(place: &SqlPlace) {
+/// Pushes of one key exclude each other, as under a lock. Workers claim, fail, come too late and die.
+async fn many_workers_keep_the_order_of_every_key_despite_failures(place: &TestDatabase) {
     const KEYS: usize = 10;
     const EACH: usize = 60;
     let db = open(place).await;
@@ -142,11 +142,11 @@ async fn the_order_of_every_key_is_kept_by_many_workers_while_things_fail(place:
         ..config()
     };
     let queue = queue_on(db.clone(), config);
-    let choices = Arc::new(Mutex::new(Seed::new().choices(0)));
-    let recorder = Recorder::new(move |_: &str| match choices.lock().unwrap().u32(..10) {
-        0 => Outcome::Again("bad luck".into()),
-        1 => Outcome::NotTried("away".into()),
-        _ => Outcome::Done,
+    let random = Arc::new(Mutex::new(Seed::new().choices(0)));
+    let recorder = Recorder::new(move |_: &str| match random.lock().unwrap().u32(..10) {
+        0 => ItemOutcome::Retry("bad luck".into()),
+        1 => ItemOutcome::NotAttempted("unreachable".into()),
+        _ => ItemOutcome::Done,
     });
     let drain = runtime::Drain::new();
     let workers: Vec<_> = (0..4)
@@ -155,7 +155,7 @@ async fn the_order_of_every_key_is_kept_by_many_workers_while_things_fail(place:
             tokio::spawn(async move { worker.run(drain).await.unwrap() })
         })
         .collect();
-    // One that claims and dies, again and again.
+    // Workers that claim and die.
     let dying = tokio::spawn({
         let (queue, drain) = (queue.clone(), drain.clone());
         async move {
@@ -185,22 +185,22 @@ async fn the_order_of_every_key_is_kept_by_many_workers_while_things_fail(place:
         let (key, n) = text.split_once(':').unwrap();
         let n: usize = n.parse().unwrap();
         let expected = last.get(key).map_or(0, |last| last + 1);
-        assert_eq!(n, expected, "key {key}: {text} was done out of turn");
+        assert_eq!(n, expected, "key {key}: {text} was handled out of order");
         last.insert(key.to_owned(), n);
     }
 }
 
-/// A worker died with both of them, and the first has used up its attempts.
-async fn what_a_worker_left_behind_one_that_is_given_up_waits_like_any_other(place: &SqlPlace) {
+/// A worker died with both items, and the first has used up its attempts.
+async fn follower_of_an_item_out_of_attempts_is_blocked(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), config());
-    let hasty =
+    let short_lease =
         queue_on(db.clone(), Config { lease: Duration::from_millis(100), max_attempts: 1, ..config() });
     push(&db, &queue, &["a:1", "a:2"]).await;
-    let items = claim(&hasty).await;
+    let items = claim(&short_lease).await;
     assert_eq!(texts(&items), ["a:1", "a:2"]);
-    let second = testkit::eventually("the second waits for an operator, too", PATIENCE, async || {
-        assert!(claim(&hasty).await.is_empty());
+    let second = testkit::eventually("the second waits for an operator too", PATIENCE, async || {
+        assert!(claim(&short_lease).await.is_empty());
         let second = queue.find(items[1].id).await.unwrap().unwrap();
         let (soon, late) = (Duration::from_secs(30), Duration::from_secs(90));
         let now = db.now().await.unwrap();
@@ -213,8 +213,8 @@ async fn what_a_worker_left_behind_one_that_is_given_up_waits_like_any_other(pla
     assert_eq!(texts(&claim(&queue).await), ["a:2"]);
 }
 
-/// Operators may skip any item, also one that waits for another.
-async fn an_item_that_is_skipped_lets_nobody_pass_what_is_before_it(place: &SqlPlace) {
+/// Operators may skip any item, even one that waits for another.
+async fn skipped_item_lets_no_follower_overtake_its_predecessor(place: &TestDatabase) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), config());
     push(&db, &queue, &["a:1", "a:2", "a:3", "b:1", "b:2", "b:3", "b:4"]).await;
@@ -224,15 +224,15 @@ async fn an_item_that_is_skipped_lets_nobody_pass_what_is_before_it(place: &SqlP
         queue.skip(number).await.unwrap().unwrap();
     };
     let outcome = |item: &Item| match text(item).as_str() {
-        "a:1" => Outcome::Failed("it is bad".into()),
-        _ => Outcome::NotTried("not now".into()),
+        "a:1" => ItemOutcome::Failed("it is bad".into()),
+        _ => ItemOutcome::NotAttempted("not now".into()),
     };
     let outcomes: Vec<_> = items.iter().map(|item| (item.clone(), outcome(item))).collect();
     queue.finish(&outcomes).await.unwrap();
     skip("a:2").await;
     skip("b:2").await;
     skip("b:3").await;
-    // Of a nothing, since its first has failed. Of b the first, and with it the one behind those that are skipped.
+    // Nothing of a, whose first item has failed. The first of b, with the one behind the skipped items.
     assert_eq!(texts(&claim(&queue).await), ["b:1", "b:4"]);
     skip("a:1").await;
     assert_eq!(texts(&claim(&queue).await), ["a:3"]);

@@ -1,10 +1,10 @@
-//! Reads `deny.toml`, the one list of what may be built into the product.
+//! Reads `deny.toml`, the rules for dependencies.
 
 use std::fs;
 
 use super::root;
 
-/// The quoted texts of a list: `key = ["a", "b"]`, or of `name = "…"` in each of its tables.
+/// Returns the quoted texts of a list: `key = ["a", "b"]`, or the `crate = "…"` of each of its tables.
 pub(crate) fn list(section: &str, key: &str) -> Vec<String> {
     let text = fs::read_to_string(root().join("deny.toml")).unwrap();
     let found = listed(&text, section, key);
@@ -27,9 +27,9 @@ fn listed(text: &str, section: &str, key: &str) -> Vec<String> {
     items.filter_map(|item| Some(item.split('"').nth(1)?.to_owned())).collect()
 }
 
-/// Every exception says why.
+/// Every exception has a reason.
 #[test]
-fn every_refusal_and_every_duplicate_has_its_reason() {
+fn refused_and_duplicate_crates_have_a_reason() {
     let text = fs::read_to_string(root().join("deny.toml")).unwrap();
     let tables = text.lines().filter(|line| line.trim().starts_with("{ "));
     for line in tables {
@@ -39,7 +39,7 @@ fn every_refusal_and_every_duplicate_has_its_reason() {
 }
 
 #[test]
-fn lists_are_read_as_they_are_written() {
+fn lists_are_parsed() {
     let text = "x\n[a]\nallow = [\n    \"one\",\n    \"two\",\n]\n\n[b]\nversion = 2\ndeny = [\n    { crate = \"c@1.0\", reason = \"r, s\" },\n]\nof = [\"p\", \"q\"]\n";
     assert_eq!(listed(text, "a", "allow"), ["one", "two"]);
     assert_eq!(listed(text, "b", "deny"), ["c@1.0"]);

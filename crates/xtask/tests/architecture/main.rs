@@ -1,6 +1,6 @@
-//! Holds the picture that ARCHITECTURE.md draws.
+//! Tests that the code follows ARCHITECTURE.md.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod deny;
 mod dependencies;

@@ -1,12 +1,12 @@
-//! The names of code in the documents exist.
+//! Names of code in the documents exist.
 
 use std::collections::BTreeMap;
 
 use super::{root, sources};
 
-/// The documents whose names of code must exist.
+/// The documents whose code names are checked.
 const DOCUMENTS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
-/// What they name of other people's crates.
+/// Names of third-party crates in the documents.
 const FOREIGN: &[&str] = &["SystemTime", "utoipa"];
 
 /// Lists the code names in backticks outside of code blocks, such as `hierlock::ServerError` and `Db::begin_locked`.
@@ -19,7 +19,7 @@ fn code_names(document: &str) -> impl Iterator<Item = &str> {
     names.filter(|name| name.contains("::"))
 }
 
-/// Whether a source declares an item of that name, an enum's variant or a public field.
+/// Returns whether a source declares an item, an enum variant or a public field of that name.
 fn declares(source: &str, name: &str) -> bool {
     const KINDS: [&str; 9] =
         ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules"];
@@ -33,8 +33,8 @@ fn declares(source: &str, name: &str) -> bool {
     })
 }
 
-/// Whether a source has the body of a type: its declaration or an `impl`.
-fn is_home_of(source: &str, name: &str) -> bool {
+/// Returns whether a source declares a type or has an `impl` of it.
+fn defines_type(source: &str, name: &str) -> bool {
     let is_impl = |line: &str| {
         let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
         line.starts_with("impl") && words.any(|word| word == name)
@@ -43,7 +43,7 @@ fn is_home_of(source: &str, name: &str) -> bool {
 }
 
 #[test]
-fn names_of_code_in_the_documents_exist() {
+fn code_names_in_documents_exist() {
     let mut crates: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, source) in sources("rs") {
         crates.entry(path.split('/').next().unwrap().replace('-', "_")).or_default().push(source);
@@ -52,8 +52,8 @@ fn names_of_code_in_the_documents_exist() {
         let parts: Vec<&str> = name.split("::").collect();
         let (parent, last) = (parts[parts.len() - 2], parts[parts.len() - 1]);
         let is_type = parent.starts_with(char::is_uppercase);
-        // `Type::function` is in a source with the type. What is in a crate or a module may be anywhere in the crate.
-        let holds = |source: &String| (!is_type || is_home_of(source, parent)) && declares(source, last);
+        // `Type::function` must be in a source with the type. `module::item` may be anywhere in the crate.
+        let holds = |source: &String| (!is_type || defines_type(source, parent)) && declares(source, last);
         match crates.get(parts[0]) {
             Some(sources) => {
                 let mut path = parts[1..].iter();
@@ -67,7 +67,7 @@ fn names_of_code_in_the_documents_exist() {
     for path in DOCUMENTS {
         let text = std::fs::read_to_string(root().join(path)).unwrap();
         let names: Vec<&str> = code_names(&text).collect();
-        assert!(path != "ARCHITECTURE.md" || names.len() > 10, "the names were not understood: {names:?}");
+        assert!(path != "ARCHITECTURE.md" || names.len() > 10, "the names could not be parsed: {names:?}");
         let wrong: Vec<&str> = names.into_iter().filter(|name| !is_foreign(name) && !exists(name)).collect();
         assert!(wrong.is_empty(), "{path} names {wrong:?}, which no source of that crate declares");
     }

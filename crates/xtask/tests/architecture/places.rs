@@ -1,30 +1,30 @@
-//! Libraries and the system clock are used where the invariants say, and nowhere else.
+//! Libraries and the system clock are used only where the invariants allow it.
 
 use std::collections::BTreeMap;
 
 use super::{document, sources};
 
-/// Where an invariant lets a library be used.
+/// The modules and crates in which an invariant allows a library.
 #[derive(Debug, PartialEq)]
 struct Places<'a> {
-    /// In modules of these names, of any crate, and everything below them.
+    /// Modules of these names in any crate, with everything below them.
     modules: Vec<&'a str>,
     crates: Vec<&'a str>,
 }
 
-/// Reads the invariant that says where something is: "**SQL is in the modules `store` and the crates `db`, `hierlock`.**"
+/// Parses an invariant like "**SQL is in the modules `store` and the crates `db`, `hierlock`.**"
 fn places<'a>(document: &'a str, what: &str) -> Places<'a> {
     let (_, section) = document.split_once("## Invariants").unwrap();
     let sentences = section.split("- **").filter_map(|invariant| invariant.split_once(".**"));
     let mut of_it = sentences.filter_map(|(sentence, _)| sentence.strip_prefix(what));
     let sentence = of_it.next().unwrap_or_else(|| panic!("no invariant says where {what}"));
-    assert_eq!(of_it.next(), None, "one invariant says where {what}");
+    assert_eq!(of_it.next(), None, "several invariants say where {what}");
     let (modules, crates) = sentence.split_once("the crates ").unwrap();
     let names = |text: &'a str| text.split('`').skip(1).step_by(2).collect();
     Places { modules: names(modules), crates: names(crates) }
 }
 
-/// Returns whether a text uses a path or a method: `name` as a word of its own, with `next` behind it.
+/// Returns whether a text uses a path or a method: `name` as a whole word, followed by `next`.
 fn uses(text: &str, name: &str, next: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -44,7 +44,7 @@ fn is_own_module(text: &str, name: &str, before: &str) -> bool {
     is_path || own && !before.ends_with("::")
 }
 
-/// Returns the files that use any of these names outside of the places.
+/// Returns the files that use any of these names outside the allowed places.
 fn misplaced(sources: &BTreeMap<String, String>, places: &Places<'_>, names: &[(&str, &str)]) -> Vec<String> {
     let is_allowed = |path: &str| {
         let mut parts = path.split('/');
@@ -57,34 +57,34 @@ fn misplaced(sources: &BTreeMap<String, String>, places: &Places<'_>, names: &[(
     using.map(|(path, _)| path.clone()).collect()
 }
 
-/// Checks that these names are used in the places that the invariant says, and nowhere else.
+/// Checks that these names are used in the places of the invariant and nowhere else.
 fn assert_places(sources: &BTreeMap<String, String>, what: &str, names: &[(&str, &str)]) {
     let document = document();
     let places = places(&document, what);
     let misplaced = misplaced(sources, &places, names);
     assert!(misplaced.is_empty(), "{misplaced:?}: {what} {places:?}");
-    // A name that nobody uses there would let it grow unseen.
+    // Every allowed place must use the library; an unused entry would permit future uses.
     for name in places.crates.iter().chain(&places.modules) {
         let is_it = |part: &str| part.strip_suffix(".rs").unwrap_or(part) == *name;
         let used = sources.iter().any(|(path, text)| {
             path.split('/').any(is_it) && names.iter().any(|(name, next)| uses(text, name, next))
         });
-        assert!(used, "{what} {name}, says ARCHITECTURE.md, and it is not");
+        assert!(used, "ARCHITECTURE.md says that {what} {name}, but it is not used there");
     }
 }
 
 #[test]
-fn sql_redis_and_nats_stay_where_the_document_says() {
+fn sql_redis_and_nats_are_used_only_in_their_places() {
     const SQL: &[(&str, &str)] = &[
         ("sqlx", "::"),
         ("sqlx_core", "::"),
-        // These take statements.
+        // Methods that take statements.
         ("insert_at_commit", "("),
         ("delete_at_commit", "("),
         ("update_at_commit", "("),
         ("upsert_at_commit", "("),
         ("insert_and_read", "("),
-        // And these are some.
+        // Statements.
         ("\"SELECT", " "),
         ("\"(SELECT", " "),
         ("\"INSERT", " "),
@@ -99,13 +99,13 @@ fn sql_redis_and_nats_stay_where_the_document_says() {
 }
 
 #[test]
-fn the_system_clock_is_read_where_the_document_says() {
+fn system_clock_is_read_only_in_its_places() {
     let readers = [("Clock::system", "("), ("SystemTime::now", "(")];
     assert_places(&sources("rs"), "The system clock is read in", &readers);
 }
 
 #[test]
-fn a_library_outside_of_its_places_is_found() {
+fn library_outside_its_places_is_found() {
     let document = "## Invariants\n- **SQL is in the modules `store` and the crates `db`, `bus`.** More.\n- **Other.**\n";
     let places = places(document, "SQL is in");
     assert_eq!(places, Places { modules: vec!["store"], crates: vec!["db", "bus"] });

@@ -1,8 +1,8 @@
-//! Lua scripts say what they touch, and are declared in one way.
+//! Lua scripts document their keys, and are declared with `redis_store::script!`.
 
 use super::sources;
 
-/// Returns the parts that the comment at the top of a script lacks.
+/// Returns the parts that are missing in the header comment of a script.
 fn missing_in_header(path: &str, text: &str) -> Vec<&'static str> {
     let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("-- ")).collect();
     let is_part = path.contains("/parts/");
@@ -13,7 +13,7 @@ fn missing_in_header(path: &str, text: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_script_says_its_keys_arguments_and_reply() {
+fn every_script_documents_its_keys_arguments_and_reply() {
     for (path, text) in sources("lua") {
         let missing = missing_in_header(&path, &text);
         assert!(missing.is_empty(), "{path} lacks {missing:?} in its header");
@@ -21,7 +21,7 @@ fn every_script_says_its_keys_arguments_and_reply() {
 }
 
 #[test]
-fn a_header_that_lacks_something_is_noticed() {
+fn incomplete_header_is_found() {
     let whole = "-- Does it.\n-- KEYS[1] a.\n-- ARGV: none.\n-- Reply: OK.\nreturn 1\n";
     assert!(missing_in_header("a/src/b.lua", whole).is_empty());
     assert_eq!(missing_in_header("a/src/parts/b.lua", whole), ["-- Defines:"]);
@@ -30,21 +30,21 @@ fn a_header_that_lacks_something_is_noticed() {
     assert_eq!(missing_in_header("a/src/b.lua", late).len(), 3);
 }
 
-/// The tests of declared keys see only scripts that `redis_store::script!` declares.
+/// The tests of declared keys cover only scripts that `redis_store::script!` declares.
 #[test]
-fn every_script_is_declared_in_the_one_way() {
+fn every_script_is_declared_by_the_macro() {
     let code = sources("rs");
     for path in sources("lua").keys() {
         let (krate, (_, file)) = (path.split_once('/').unwrap().0, path.rsplit_once('/').unwrap());
         let is_declared = code
             .iter()
             .any(|(of, text)| of.starts_with(&format!("{krate}/")) && text.contains(&format!("/{file}\"")));
-        assert!(is_declared, "{path} is no part of a script");
+        assert!(is_declared, "{path} is not part of a script");
     }
     let is_exempt = |path: &str| path.starts_with("redis-store/") || path.starts_with("testkit/");
     for (path, text) in code.iter().filter(|(path, _)| !is_exempt(path)) {
         for other in ["redis::Script", "EVALSHA", "include_str!(\"scripts/"] {
-            assert!(!text.contains(other), "{path} runs a script past redis_store::script!: {other}");
+            assert!(!text.contains(other), "{path} runs a script without redis_store::script!: {other}");
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Our own crates: their edges, the code map, the one program.
+//! The crates of the workspace: dependencies, code map, default program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metadata::{items, metadata, text};
 use super::{document, root};
 
-/// Reads the list under "The direction of dependencies": each crate with the crates that it uses in the product.
+/// Parses the list under "The direction of dependencies": each crate with the crates that it uses in the product.
 fn edges(document: &str) -> Vec<(&str, BTreeSet<&str>)> {
     let (_, section) = document.split_once("## The direction of dependencies").unwrap();
     let list = section.split("```").nth(1).unwrap();
     let mut edges: Vec<(&str, BTreeSet<&str>)> = Vec::new();
     for line in list.lines().filter(|line| !line.is_empty()) {
-        // A line without an arrow goes on with the one before it.
+        // A line without an arrow continues the line before it.
         let used = match line.split_once('→') {
             Some((name, used)) => {
                 edges.push((name.trim(), BTreeSet::new()));
@@ -26,9 +26,9 @@ fn edges(document: &str) -> Vec<(&str, BTreeSet<&str>)> {
     edges
 }
 
-/// So that a bare `cargo run`, as the README has it, runs the product.
+/// The README uses a bare `cargo run`, which must run the product.
 #[test]
-fn there_is_one_program_to_run() {
+fn default_members_have_one_program() {
     let metadata = metadata(&["--no-deps"]);
     let default: BTreeSet<&str> = items(&metadata["workspace_default_members"]).map(text).collect();
     let packages = items(&metadata["packages"]).filter(|package| default.contains(text(&package["id"])));
@@ -41,7 +41,7 @@ fn there_is_one_program_to_run() {
 }
 
 #[test]
-fn dependencies_between_our_crates_point_one_way() {
+fn dependencies_between_crates_point_down() {
     let metadata = metadata(&["--no-deps"]);
     let names: BTreeSet<&str> = items(&metadata["packages"]).map(|package| text(&package["name"])).collect();
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -55,22 +55,22 @@ fn dependencies_between_our_crates_point_one_way() {
         }
     }
     let document = document();
-    let drawn = edges(&document);
-    for (at, (name, edges)) in drawn.iter().enumerate() {
-        let below: BTreeSet<&str> = drawn[at + 1..].iter().map(|(name, _)| *name).collect();
+    let documented = edges(&document);
+    for (at, (name, edges)) in documented.iter().enumerate() {
+        let below: BTreeSet<&str> = documented[at + 1..].iter().map(|(name, _)| *name).collect();
         let up: Vec<&&str> = edges.iter().filter(|edge| !below.contains(*edge)).collect();
-        assert!(up.is_empty(), "{name} is drawn above {up:?}, or they are not drawn at all");
+        assert!(up.is_empty(), "{name} uses {up:?}, which ARCHITECTURE.md lists above it or not at all");
     }
-    let drawn: BTreeMap<&str, BTreeSet<&str>> = drawn.into_iter().collect();
-    assert_eq!(found, drawn, "draw the edge in ARCHITECTURE.md, or undo it");
+    let documented: BTreeMap<&str, BTreeSet<&str>> = documented.into_iter().collect();
+    assert_eq!(found, documented, "add the dependency to the list in ARCHITECTURE.md, or remove it");
 }
 
 #[test]
-fn every_crate_is_on_the_map_and_obeys_the_lints_of_the_workspace() {
+fn every_crate_is_on_the_code_map_and_uses_the_workspace_lints() {
     let map = document();
     for (name, _) in edges(&map) {
         assert!(map.contains(&format!("| `{name}` |")), "{name} is not on the code map of ARCHITECTURE.md");
         let manifest = std::fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
-        assert!(manifest.contains("[lints]\nworkspace = true"), "{name} does not obey the workspace's lints");
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name} does not use the workspace's lints");
     }
 }

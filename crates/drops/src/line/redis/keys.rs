@@ -1,10 +1,10 @@
-//! The names of all keys.
+//! The names of all Redis keys.
 
 use redis_store::{Key, KeySpace};
 
 use crate::DropId;
 
-/// Builds the names of keys. The keys of one drop share a hash tag where tags are on, so they are in one slot; drops are spread over slots.
+/// Builds key names. Where hash tags are on, the keys of one drop share a tag and thus a cluster slot; drops spread over the slots.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     redis: redis_store::Redis,
@@ -29,12 +29,12 @@ impl Keys {
         self.key(drop, "line")
     }
 
-    /// Present if the line was filled.
+    /// Exists if and only if the line was completely filled.
     pub(super) fn epoch(&self, drop: DropId) -> Key {
         self.key(drop, "epoch")
     }
 
-    /// The filling under way. It ends with its lease.
+    /// The token of the fill in progress. The key expires with its lease.
     pub(super) fn filling(&self, drop: DropId) -> Key {
         self.key(drop, "filling")
     }

@@ -1,4 +1,4 @@
-//! Payments that succeeded for an order which another payment had paid for.
+//! Surplus payments: they succeeded for an order that was already paid.
 
 use account::UserId;
 use base::Timestamp;
@@ -15,16 +15,16 @@ const STATE: &str = "SELECT state FROM drop_surplus_payments WHERE order_id = ? 
 const REFUND: &str = "UPDATE drop_surplus_payments SET state = 1, settled_by = ?, settled_at = {now} WHERE order_id = ? AND payment = ?";
 const DUE: &str = "SELECT order_id, payment, received_at FROM drop_surplus_payments WHERE state = 0 \
     ORDER BY received_at, order_id LIMIT ?";
-/// Those that were refunded: nobody needs the provider's name for them any more.
+/// Only refunded ones: the others must still be refunded, by the provider's id.
 const FORGET: &str = "DELETE FROM drop_surplus_payments WHERE state = 1 AND order_id IN \
     (SELECT order_id FROM drop_orders WHERE user_id = ?)";
 
-/// Adds a payment that must be refunded, when the transaction is committed.
+/// Inserts a payment that must be refunded, at the commit.
 pub(crate) fn add_surplus(tx: &mut Tx, order: OrderId, payment: &str) {
     tx.insert_at_commit(ADD, [[order.as_uuid().into(), payment.into(), 0.into(), db::Value::Now]]);
 }
 
-/// Reads the state of a surplus payment and holds its row until the transaction ends.
+/// Reads the state of a surplus payment and locks its row until the transaction ends.
 pub(crate) async fn lock_surplus(
     tx: &mut Tx,
     order: OrderId,
@@ -67,7 +67,7 @@ pub(crate) async fn surplus_due(connection: &mut Conn, limit: u32) -> Result<Vec
     });
     let mut due = Vec::with_capacity(rows.len());
     for (order, payment, received_at) in rows {
-        // There are few of them, so each order is read by itself.
+        // There are few of them, so one query per order is fine.
         if let Some(order) = find(connection, OrderId::from_uuid(uuid(&order))).await? {
             due.push(RefundDue {
                 order,

@@ -1,4 +1,4 @@
-//! The webhooks that were accepted, by the provider's own id.
+//! The ids of webhooks that were recorded.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::OrderId;
 use crate::orders::model::{OrderState, Webhook};
 use crate::stock::store::uuid;
 
-const KNOWN: &str = "SELECT order_id, kind FROM drop_payment_webhooks WHERE webhook_id = ?";
-const KNOWN_OF: &str = "SELECT webhook_id FROM drop_payment_webhooks WHERE webhook_id IN ({list})";
+const FIND: &str = "SELECT order_id, kind FROM drop_payment_webhooks WHERE webhook_id = ?";
+const RECEIVED: &str = "SELECT webhook_id FROM drop_payment_webhooks WHERE webhook_id IN ({list})";
 const ADD: &str = "INSERT INTO drop_payment_webhooks (webhook_id, order_id, kind, outcome, received_at)";
 /// SQLite has no LIMIT for DELETE.
 const PRUNE_SQLITE: &str = "DELETE FROM drop_payment_webhooks WHERE webhook_id IN \
@@ -19,38 +19,38 @@ const PRUNE_SQLITE: &str = "DELETE FROM drop_payment_webhooks WHERE webhook_id I
 const PRUNE_MYSQL: &str =
     "DELETE FROM drop_payment_webhooks WHERE received_at < {now} - ? ORDER BY received_at LIMIT ?";
 
-/// Reads of which order and which kind a webhook of this id was, if one was received.
-pub(crate) async fn known_webhook(tx: &mut Tx, id: &str) -> Result<Option<(OrderId, String)>, Error> {
+/// Reads the order and the kind of the webhook with this id, if it was received before.
+pub(crate) async fn find_webhook(tx: &mut Tx, id: &str) -> Result<Option<(OrderId, String)>, Error> {
     let row: Option<(Vec<u8>, String)> = db::on!(tx, connection => {
-        sqlx::query_as(KNOWN).bind(id).fetch_optional(connection).await?
+        sqlx::query_as(FIND).bind(id).fetch_optional(connection).await?
     });
     Ok(row.map(|(order, kind)| (OrderId::from_uuid(uuid(&order)), kind)))
 }
 
-/// Returns those of these ids under which a webhook was received. `ids` is not empty.
-pub(crate) async fn known_webhooks(tx: &mut Tx, ids: &[&str]) -> Result<HashSet<String>, Error> {
-    let (text, padding) = db::list_text(KNOWN_OF, ids.len());
+/// Returns the ids among `ids` whose webhook was received before. `ids` must not be empty.
+pub(crate) async fn received_webhooks(tx: &mut Tx, ids: &[&str]) -> Result<HashSet<String>, Error> {
+    let (text, padding) = db::list_text(RECEIVED, ids.len());
     let rows: Vec<String> = db::on!(tx, connection => {
         db::bind_list!(sqlx::query_scalar(text), ids, padding).fetch_all(connection).await?
     });
     Ok(rows.into_iter().collect())
 }
 
-/// Records webhooks when the transaction is committed, each with the order's state after it.
+/// Records webhooks at the commit, each with the order's state after it.
 pub(crate) fn add_webhooks<'a>(tx: &mut Tx, webhooks: impl IntoIterator<Item = (&'a Webhook, OrderState)>) {
     let row = |(webhook, state): (&'a Webhook, OrderState)| {
         [
             webhook.id.as_str().into(),
             webhook.order.as_uuid().into(),
-            webhook.kind.word().into(),
-            state.word().into(),
+            webhook.kind.as_str().into(),
+            state.as_str().into(),
             db::Value::Now,
         ]
     };
     tx.insert_at_commit(ADD, webhooks.into_iter().map(row));
 }
 
-/// Removes up to `limit` webhooks that were received longer ago than `retention`. Returns how many.
+/// Removes up to `limit` webhook ids that were received longer ago than `retention`. Returns how many.
 pub(crate) async fn prune_webhooks(db: &Db, retention: Duration, limit: u32) -> Result<u64, Error> {
     let mut tx = db.begin().await?;
     let dialect = tx.dialect();

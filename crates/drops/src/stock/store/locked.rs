@@ -1,4 +1,4 @@
-//! A stock whose row is locked, and what a transaction changes of it.
+//! A locked stock and the changes that a transaction makes to it.
 
 use db::{Error, Tx, Value};
 use sqlx::AssertSqlSafe;
@@ -8,56 +8,56 @@ use crate::stock::model::{Movement, Sale};
 use crate::{DropId, ReservationId};
 
 const FOR_UPDATE: &str = " FOR UPDATE";
-/// Keeps rows as they are until the commit: no reserve is committed after the drop was closed or the player has left.
+/// Keeps rows unchanged until the commit: no reserve commits after the drop was closed or the player has left.
 pub(super) const SHARED: &str = " LOCK IN SHARE MODE";
 
-/// The row exists and is locked, so this changes it; in the same message as everything else that is written at the commit.
+/// The row exists and is locked, so REPLACE updates it. It is sent in the same packet as the other writes of the commit.
 const SAVE: &str = "REPLACE INTO drop_stock (drop_id, initial, adjusted, available, reserved, sold, version)";
 const ADD_TO_LEDGER: &str = "INSERT INTO drop_stock_ledger (drop_id, version, entry, kind, adjusted, available, reserved, sold, \
     reservation_id, actor, reason, recorded_at)";
 
-/// A stock whose row this transaction holds until it ends. Changes are made by [`move_units`](Self::move_units) and written by [`save`](Self::save),
-/// each with its entry of the ledger.
+/// A stock whose row this transaction has locked. [`move_units`](Self::move_units) changes the counts in memory, and [`save`](Self::save)
+/// writes them with their ledger entries.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct LockedStock {
     drop: DropId,
     levels: Levels,
-    moved: Vec<Moved>,
+    pending: Vec<PendingEntry>,
 }
 
-/// A movement that is to be written into the ledger.
+/// A movement that has to be written to the ledger.
 #[derive(Debug)]
-struct Moved {
+struct PendingEntry {
     movement: Movement,
     reservation: Option<ReservationId>,
-    note: Option<Note>,
+    note: Option<LedgerNote>,
 }
 
 /// Who adjusted a stock, and why.
 #[derive(Clone, Debug)]
-pub(crate) struct Note {
+pub(crate) struct LedgerNote {
     pub(crate) actor: String,
     /// None for the first entry of a ledger.
     pub(crate) reason: Option<String>,
 }
 
 impl LockedStock {
-    /// The stock of a new drop, in the transaction that creates it.
+    /// Returns the empty stock of a new drop, in the transaction that creates it.
     pub(crate) fn new(drop: DropId) -> Self {
-        Self { drop, levels: Levels::default(), moved: Vec::new() }
+        Self { drop, levels: Levels::default(), pending: Vec::new() }
     }
 
-    /// Locks the row of a stock. None if there is no such drop.
+    /// Locks the row of a stock. Returns none if there is no such drop.
     pub(crate) async fn lock(tx: &mut Tx, drop: DropId) -> Result<Option<Self>, Error> {
         let text = locking(tx.dialect(), READ, FOR_UPDATE);
         let row: Option<LevelsRow> = db::on!(tx, connection => {
             sqlx::query_as(AssertSqlSafe(text)).bind(bytes(drop.as_uuid())).fetch_optional(connection).await?
         });
-        Ok(row.map(|row| Self { drop, levels: row.into(), moved: Vec::new() }))
+        Ok(row.map(|row| Self { drop, levels: row.into(), pending: Vec::new() }))
     }
 
-    /// Locks the row of a stock and keeps the drop as it is, and reads what it sells.
+    /// Locks the row of a stock, takes a shared lock on its drop, and reads what the drop sells.
     pub(crate) async fn lock_with_sale(tx: &mut Tx, drop: DropId) -> Result<Option<(Self, Sale)>, Error> {
         let Some(stock) = Self::lock(tx, drop).await? else { return Ok(None) };
         let text = locking(tx.dialect(), SALE, SHARED);
@@ -72,35 +72,40 @@ impl LockedStock {
         self.levels
     }
 
-    /// Moves units between the counts. Returns false, and changes nothing, if a count would become negative.
+    /// Moves units between the counts. Returns false and changes nothing if a count would become negative.
     #[must_use]
     pub(crate) fn move_units(&mut self, movement: Movement, reservation: Option<ReservationId>) -> bool {
-        self.moved(movement, reservation, None)
+        self.apply(movement, reservation, None)
     }
 
-    /// Puts the first units into a new stock, with the name of the operator.
+    /// Adds the initial units to a new stock, with the name of the operator.
     #[must_use]
-    pub(crate) fn create(&mut self, units: i64, note: Option<Note>) -> bool {
-        self.moved(Movement::Create(units), None, note)
+    pub(crate) fn create(&mut self, units: i64, note: Option<LedgerNote>) -> bool {
+        self.apply(Movement::Create(units), None, note)
     }
 
-    /// Adds or takes away units, with the name of the operator and the reason.
+    /// Adds or removes units, with the name of the operator and the reason.
     #[must_use]
-    pub(crate) fn adjust(&mut self, by: i64, note: Note) -> bool {
-        self.moved(Movement::Adjust(by), None, Some(note))
+    pub(crate) fn adjust(&mut self, by: i64, note: LedgerNote) -> bool {
+        self.apply(Movement::Adjust(by), None, Some(note))
     }
 
-    fn moved(&mut self, movement: Movement, reservation: Option<ReservationId>, note: Option<Note>) -> bool {
+    fn apply(
+        &mut self,
+        movement: Movement,
+        reservation: Option<ReservationId>,
+        note: Option<LedgerNote>,
+    ) -> bool {
         let Some(next) = self.levels.after(movement) else { return false };
         self.levels = next;
-        self.moved.push(Moved { movement, reservation, note });
+        self.pending.push(PendingEntry { movement, reservation, note });
         true
     }
 
-    /// Writes the counts and their ledger entries when the transaction is committed, and returns the counts as they are then.
+    /// Writes the counts and their ledger entries at the commit. Returns the counts as they will be then.
     pub(crate) fn save(self, tx: &mut Tx) -> Levels {
-        let Self { drop, mut levels, moved } = self;
-        if moved.is_empty() {
+        let Self { drop, mut levels, pending } = self;
+        if pending.is_empty() {
             return levels;
         }
         levels.version += 1;
@@ -117,26 +122,27 @@ impl LockedStock {
                 levels.version.into(),
             ]],
         );
-        let rows = (0..).zip(&moved).map(|(number, moved)| ledger_row(&drop, levels.version, number, moved));
+        let rows =
+            (0..).zip(&pending).map(|(number, entry)| ledger_row(&drop, levels.version, number, entry));
         tx.insert_at_commit(ADD_TO_LEDGER, rows);
         levels
     }
 }
 
-fn ledger_row<'a>(drop: &'a DropId, version: i64, number: i64, moved: &'a Moved) -> [Value<'a>; 12] {
-    let by = moved.movement.deltas();
+fn ledger_row<'a>(drop: &'a DropId, version: i64, number: i64, entry: &'a PendingEntry) -> [Value<'a>; 12] {
+    let by = entry.movement.deltas();
     [
         drop.as_uuid().into(),
         version.into(),
         number.into(),
-        kind_number(moved.movement.kind()).into(),
+        kind_number(entry.movement.kind()).into(),
         by.adjusted.into(),
         by.available.into(),
         by.reserved.into(),
         by.sold.into(),
-        moved.reservation.as_ref().map(ReservationId::as_uuid).into(),
-        moved.note.as_ref().map(|note| note.actor.as_str()).into(),
-        moved.note.as_ref().and_then(|note| note.reason.as_deref()).into(),
+        entry.reservation.as_ref().map(ReservationId::as_uuid).into(),
+        entry.note.as_ref().map(|note| note.actor.as_str()).into(),
+        entry.note.as_ref().and_then(|note| note.reason.as_deref()).into(),
         Value::Now,
     ]
 }

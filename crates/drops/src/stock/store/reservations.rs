@@ -14,11 +14,11 @@ use crate::{DropId, ReservationId};
 const COLUMNS: &str = "SELECT reservation_id, drop_id, user_id, account_id, state, quantity, confirmed, reserved_at, expires_at \
     FROM drop_reservations ";
 const BY_ID: &str = "WHERE reservation_id = ?";
-const OPEN_OF_USER: &str =
+const HELD_BY_USER: &str =
     "WHERE user_id = ? AND state = 0 AND expires_at > {now} ORDER BY reservation_id LIMIT ?";
 const OF_USER: &str = "WHERE user_id = ? ORDER BY reservation_id";
 const FOR_UPDATE: &str = " FOR UPDATE";
-/// Any number of processes expire reservations at once, each some of its own.
+/// Lets several processes expire different reservations at once.
 const SKIP_LOCKED: &str = " FOR UPDATE SKIP LOCKED";
 
 const ADD: &str = "INSERT INTO drop_reservations (reservation_id, drop_id, user_id, account_id, state, quantity, confirmed, reserved_at, \
@@ -27,7 +27,7 @@ const UNITS: &str = "SELECT CAST(COALESCE(SUM(CASE WHEN state = 0 THEN quantity 
     FROM drop_reservations WHERE user_id = ? AND drop_id = ?";
 const OWNED: &str = "SELECT user_id, CAST(SUM(confirmed) AS SIGNED) AS units FROM drop_reservations \
     WHERE drop_id = ? AND user_id IN ({list}) GROUP BY user_id";
-const TAKE_BACK: &str = "UPDATE drop_reservations SET confirmed = 0 WHERE reservation_id = ?";
+const CLEAR_CONFIRMED: &str = "UPDATE drop_reservations SET confirmed = 0 WHERE reservation_id = ?";
 
 db::row! {
     struct ReservationRow {
@@ -52,14 +52,14 @@ db::row! {
 
 /// Which held reservations to lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Payable {
-    /// Those that can be paid for from now on: their time has not ended.
+pub(crate) enum HeldFilter {
+    /// Only those that have not expired: a new order can be paid for.
     InTime,
-    /// Those whose payment has succeeded: it counts until they have expired.
-    UntilExpired,
+    /// Also those whose time is over but which are not marked as expired yet: a payment that succeeded still counts.
+    AnyTime,
 }
 
-/// Adds reservations when the transaction is committed.
+/// Inserts reservations at the commit.
 pub(crate) fn add(tx: &mut Tx, reservations: &[Reservation]) {
     tx.insert_at_commit(ADD, reservations.iter().map(row));
 }
@@ -88,14 +88,31 @@ pub(crate) async fn find(connection: &mut Conn, id: ReservationId) -> Result<Opt
     Ok(row.map(read))
 }
 
-/// Reads a reservation and holds its row until the transaction ends. Says also whether its time has ended, by the store's clock.
+/// Reads a user's reservations, the newest first.
+pub(crate) async fn newest_of_user(
+    connection: &mut Conn,
+    user: UserId,
+    limit: u32,
+) -> Result<Vec<Reservation>, Error> {
+    let text = format!("{COLUMNS}WHERE user_id = ? ORDER BY reservation_id DESC LIMIT ?");
+    let rows: Vec<ReservationRow> = db::on!(connection, raw => {
+        sqlx::query_as(AssertSqlSafe(text))
+            .bind(bytes(user.as_uuid()))
+            .bind(i64::from(limit))
+            .fetch_all(raw)
+            .await?
+    });
+    Ok(rows.into_iter().map(read).collect())
+}
+
+/// Reads a reservation and locks its row until the transaction ends. Also returns whether it has expired by the store's clock.
 pub(crate) async fn lock(tx: &mut Tx, id: ReservationId) -> Result<Option<(Reservation, bool)>, Error> {
     let text = locking(tx.dialect(), &format!("{COLUMNS}{BY_ID}"), FOR_UPDATE);
     let row: Option<ReservationRow> = db::on!(tx, connection => {
         sqlx::query_as(AssertSqlSafe(text)).bind(bytes(id.as_uuid())).fetch_optional(connection).await?
     });
     let Some(reservation) = row.map(read) else { return Ok(None) };
-    // After the lock: the time at which a statement begins to wait is not the time at which it has the row.
+    // Read after the lock: the clock of the locking statement shows when it began to wait for the row.
     let now = format!("SELECT {}", tx.dialect().now());
     let now: i64 = db::on!(tx, connection => {
         sqlx::query_scalar(AssertSqlSafe(now)).fetch_one(connection).await?
@@ -104,16 +121,16 @@ pub(crate) async fn lock(tx: &mut Tx, id: ReservationId) -> Result<Option<(Reser
     Ok(Some((reservation, has_ended)))
 }
 
-/// Reads those of these reservations that are held, and holds the rows that nobody else holds. It waits for no row, so the store's clock
-/// is that of the locks. `ids` is not empty.
+/// Reads and locks the held reservations among `ids`, skipping rows that another transaction has locked. It never waits for a lock, so the
+/// clock in the statement is accurate. `ids` must not be empty.
 pub(crate) async fn lock_held(
     tx: &mut Tx,
     ids: &[ReservationId],
-    which: Payable,
+    which: HeldFilter,
 ) -> Result<Vec<Reservation>, Error> {
     let in_time = match which {
-        Payable::InTime => format!(" AND expires_at > {}", tx.dialect().now()),
-        Payable::UntilExpired => String::new(),
+        HeldFilter::InTime => format!(" AND expires_at > {}", tx.dialect().now()),
+        HeldFilter::AnyTime => String::new(),
     };
     let text = format!("{COLUMNS}WHERE reservation_id IN ({{list}}) AND state = 0{in_time}");
     let ids: Vec<&[u8]> = ids.iter().map(|id| bytes(id.as_uuid())).collect();
@@ -124,9 +141,9 @@ pub(crate) async fn lock_held(
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// Reads the reservations that are held for a user and whose time has not ended.
-pub(crate) async fn open_of_user(db: &Db, user: UserId, limit: u32) -> Result<Vec<Reservation>, Error> {
-    let text = format!("{COLUMNS}{}", OPEN_OF_USER.replace("{now}", db.dialect().now()));
+/// Reads a user's held reservations that have not expired.
+pub(crate) async fn held_by_user(db: &Db, user: UserId, limit: u32) -> Result<Vec<Reservation>, Error> {
+    let text = format!("{COLUMNS}{}", HELD_BY_USER.replace("{now}", db.dialect().now()));
     let mut connection = db.connection().await?;
     let rows: Vec<ReservationRow> = db::on!(connection, raw => {
         sqlx::query_as(AssertSqlSafe(text))
@@ -138,8 +155,8 @@ pub(crate) async fn open_of_user(db: &Db, user: UserId, limit: u32) -> Result<Ve
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// Reads all reservations of a user and holds their rows.
-pub(crate) async fn of_user(tx: &mut Tx, user: UserId) -> Result<Vec<Reservation>, Error> {
+/// Reads all reservations of a user and locks their rows.
+pub(crate) async fn lock_reservations_of_user(tx: &mut Tx, user: UserId) -> Result<Vec<Reservation>, Error> {
     let text = locking(tx.dialect(), &format!("{COLUMNS}{OF_USER}"), FOR_UPDATE);
     let rows: Vec<ReservationRow> = db::on!(tx, connection => {
         sqlx::query_as(AssertSqlSafe(text)).bind(bytes(user.as_uuid())).fetch_all(connection).await?
@@ -147,8 +164,8 @@ pub(crate) async fn of_user(tx: &mut Tx, user: UserId) -> Result<Vec<Reservation
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// Reads held reservations whose time has ended, and holds those rows that nobody else holds.
-pub(crate) async fn due(tx: &mut Tx, limit: u32) -> Result<Vec<Reservation>, Error> {
+/// Reads and locks expired reservations, skipping rows that another transaction has locked.
+pub(crate) async fn lock_expired(tx: &mut Tx, limit: u32) -> Result<Vec<Reservation>, Error> {
     let dialect = tx.dialect();
     let text =
         format!("{COLUMNS} WHERE state = 0 AND expires_at <= {} ORDER BY expires_at LIMIT ?", dialect.now());
@@ -159,7 +176,7 @@ pub(crate) async fn due(tx: &mut Tx, limit: u32) -> Result<Vec<Reservation>, Err
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// Ends reservations whose rows the transaction holds.
+/// Ends reservations whose rows the transaction has locked.
 pub(crate) async fn end(tx: &mut Tx, ids: &[ReservationId], as_state: ReservationState) -> Result<(), Error> {
     if ids.is_empty() {
         return Ok(());
@@ -177,8 +194,8 @@ pub(crate) async fn end(tx: &mut Tx, ids: &[ReservationId], as_state: Reservatio
     Ok(())
 }
 
-/// Confirms units of reservations whose rows the transaction holds, when it is committed. One that is held ends; one that had ended
-/// before keeps how.
+/// Confirms units of reservations at the commit. The transaction has locked their rows. A held reservation becomes confirmed; one that ended
+/// before keeps its state.
 pub(crate) fn confirm(tx: &mut Tx, units: &[(ReservationId, i64)]) {
     let mut by_units: BTreeMap<i64, Vec<ReservationId>> = BTreeMap::new();
     for (id, units) in units {
@@ -194,15 +211,15 @@ pub(crate) fn confirm(tx: &mut Tx, units: &[(ReservationId, i64)]) {
     }
 }
 
-/// Takes the confirmed units of a reservation back.
-pub(crate) async fn take_back(tx: &mut Tx, id: ReservationId) -> Result<(), Error> {
+/// Sets the confirmed units of a refunded reservation to 0.
+pub(crate) async fn clear_confirmed(tx: &mut Tx, id: ReservationId) -> Result<(), Error> {
     db::on!(tx, connection => {
-        sqlx::query(TAKE_BACK).bind(bytes(id.as_uuid())).execute(connection).await?;
+        sqlx::query(CLEAR_CONFIRMED).bind(bytes(id.as_uuid())).execute(connection).await?;
     });
     Ok(())
 }
 
-/// Counts the units of a drop that a user has or holds. Exact while the stock's row is locked.
+/// Counts the units of a drop that a user owns or holds. Exact while the stock's row is locked.
 pub(crate) async fn units_of_user(tx: &mut Tx, user: UserId, drop: DropId) -> Result<i64, Error> {
     Ok(db::on!(tx, connection => {
         sqlx::query_scalar(UNITS)
@@ -213,7 +230,7 @@ pub(crate) async fn units_of_user(tx: &mut Tx, user: UserId, drop: DropId) -> Re
     }))
 }
 
-/// Counts the units of a drop that each of these users owns, in one query. Leaves out users without reservations. `users` is not empty.
+/// Counts the units of a drop that each of these users owns, in one query. Omits users without reservations. `users` must not be empty.
 pub(crate) async fn owned_by_users(
     tx: &mut Tx,
     drop: DropId,

@@ -1,20 +1,20 @@
-//! What players, operators, the payment provider and the loops of a process do, in random order.
+//! The random steps of players, operators, the payment provider and the loops of a process.
 
 use drops::orders::Order;
 use drops::stock::Adjustment;
-use drops::{Facts, Join, Standing};
+use drops::{Eligibility, Join, PlayerStatus};
 use fastrand::Rng;
 
 use super::super::*;
 use super::facts::Fact;
-use super::world::{LIMIT, World};
+use super::process::{LIMIT, Process};
 
 /// How long one step may take.
-const STEP: Duration = Duration::from_secs(20);
-/// Every fourth player leaves now and then. The others never do, so that each of their joins must end in one admission.
-pub(super) const LEAVING: usize = 4;
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Only every fourth player leaves. Each join of the others must end in one admission.
+pub(super) const LEAVER_INTERVAL: usize = 4;
 
-/// The steps, each as often as it is in the list.
+/// The steps to choose from. A step that is listed more often is more likely.
 const STEPS: [Step; 24] = [
     Step::Join,
     Step::Join,
@@ -59,16 +59,16 @@ enum Step {
     Audit,
 }
 
-impl World {
-    /// Does random things, some of which are given up half-way, as when a client goes away.
-    pub(super) async fn storm(&self, mut choices: Rng, steps: usize) {
+impl Process {
+    /// Takes random steps. Some are cancelled half-way, as when a client disconnects.
+    pub(super) async fn take_random_steps(&self, mut choices: Rng, steps: usize) {
         for _ in 0..steps {
             let (step, player) = (STEPS[choices.usize(..STEPS.len())], choices.usize(..self.players.len()));
             let gives_up = choices.u8(..5) == 0;
-            let patience = if gives_up { Duration::from_micros(choices.u64(..20_000)) } else { STEP };
+            let timeout = if gives_up { Duration::from_micros(choices.u64(..20_000)) } else { STEP_TIMEOUT };
             let mut own = choices.fork();
-            let done = tokio::time::timeout(patience, self.take(step, player, &mut own)).await;
-            assert!(gives_up || done.is_ok(), "{step:?} takes longer than {STEP:?}");
+            let done = tokio::time::timeout(timeout, self.take(step, player, &mut own)).await;
+            assert!(gives_up || done.is_ok(), "{step:?} takes longer than {STEP_TIMEOUT:?}");
         }
     }
 
@@ -76,7 +76,7 @@ impl World {
         match step {
             Step::Join => self.join(player).await,
             Step::Leave => {
-                let player = player - player % LEAVING;
+                let player = player - player % LEAVER_INTERVAL;
                 let _ = expected(self.room.leave(self.drop, self.players[player].0).await);
             }
             Step::Cycle => {
@@ -85,7 +85,7 @@ impl World {
             Step::Buy => self.buy(player, choices).await,
             Step::Webhooks => {
                 for order in self.shop.orders.list(self.players[player].0, None, 3).await.unwrap() {
-                    self.provider_says(&order, choices).await;
+                    self.send_webhook(&order, choices).await;
                 }
             }
             Step::Release => {
@@ -113,16 +113,18 @@ impl World {
 
     pub(super) async fn join(&self, player: usize) {
         let (user, account) = self.players[player];
-        let join = Join { user, account, facts: Facts::default() };
+        let join = Join { user, account, eligibility: Eligibility::default() };
         let entry = self.room.join(self.drop, join).await.unwrap();
         let admission = *entry.admission.as_uuid();
-        self.notes.add(Fact::Joined { player, admission, number: entry.number });
+        self.fact_log.add(Fact::Joined { player, admission, number: entry.number });
     }
 
-    /// Goes as far as the player can: shows the admission, reserves, orders, and pays more often than not.
+    /// Buys as an admitted player: verifies the admission token, reserves, orders, and usually pays.
     async fn buy(&self, player: usize, choices: &mut Rng) {
         let user = self.players[player].0;
-        let Standing::Entered(admission) = self.room.standing(self.drop, user).await.unwrap() else { return };
+        let PlayerStatus::Entered(admission) = self.room.status(self.drop, user).await.unwrap() else {
+            return;
+        };
         let now = Timestamp::from_millis(NOW);
         let token = self.tokens.sign(&admission, now);
         let admitted = self.tokens.verify(&token, self.drop, user, now).unwrap();
@@ -131,12 +133,12 @@ impl World {
         let some = choices.bool().then_some(1);
         let Some(order) = expected(self.shop.orders.pay(user, held.id, some).await) else { return };
         for _ in 0..choices.usize(..3) {
-            self.provider_says(&order, choices).await;
+            self.send_webhook(&order, choices).await;
         }
     }
 
-    /// Sends a webhook: mostly that the payment succeeded, in any order with others, and often the same one again.
-    async fn provider_says(&self, order: &Order, choices: &mut Rng) {
+    /// Sends a webhook, usually that a payment succeeded, and often one that was sent before.
+    async fn send_webhook(&self, order: &Order, choices: &mut Rng) {
         let kind = match choices.u8(..8) {
             0 => WebhookKind::Failed,
             1 => WebhookKind::Refunded,
@@ -145,17 +147,17 @@ impl World {
         let payment = if choices.u8(..8) == 0 { "second" } else { "first" };
         let copy = choices.u8(..2);
         let webhook = Webhook {
-            id: format!("msg_{}_{payment}_{}_{copy}", order.id, kind.word()),
+            id: format!("msg_{}_{payment}_{}_{copy}", order.id, kind.as_str()),
             payment: format!("{payment}_{}", order.id),
             ..webhook(order, kind)
         };
         if kind == WebhookKind::Refunded {
-            self.notes.add(Fact::RefundBegun { order: *order.id.as_uuid() });
+            self.fact_log.add(Fact::RefundBegun { order: *order.id.as_uuid() });
         }
         if expected(self.shop.orders.record(&webhook).await).is_some() {
-            self.notes.add(Fact::Recorded {
+            self.fact_log.add(Fact::Recorded {
                 id: webhook.id,
-                kind: kind.word().to_owned(),
+                kind: kind.as_str().to_owned(),
                 order: *order.id.as_uuid(),
                 payment: webhook.payment,
                 amount: webhook.amount,
@@ -163,7 +165,7 @@ impl World {
         }
     }
 
-    /// Operators pause and go on, more often the latter.
+    /// Pauses or resumes the drop as an operator. Resumes more often.
     async fn operate(&self, choices: &mut Rng) {
         let (drops, drop) = (&self.drops, self.drop);
         let done = match choices.u8(..6) {
@@ -177,13 +179,13 @@ impl World {
 
     async fn settle(&self) {
         for due in expected(self.shop.orders.refunds_due(2).await).unwrap_or_default() {
-            self.notes.add(Fact::RefundBegun { order: *due.order.id.as_uuid() });
+            self.fact_log.add(Fact::RefundBegun { order: *due.order.id.as_uuid() });
             expected(self.shop.orders.settle_refund(due.order.id, &due.payment, "olga").await);
         }
     }
 }
 
-/// Refusals are part of the journey; everything else is not.
+/// Returns none for refusals, which random steps may cause. Panics on any other error.
 fn expected<T>(done: Result<T, Error>) -> Option<T> {
     match done {
         Ok(done) => Some(done),

@@ -1,14 +1,14 @@
-//! The stream of a player: everything that concerns them.
+//! The stream of a player: notifications, inbox counts and tickets.
 //!
-//! `ready` comes first. `notification` has one of the inbox, and its position there as `id`: a client that connects again with the last
-//! id that it has (`Last-Event-ID`) gets what comes behind it, in order, without a gap and without a repeat, from whichever process.
-//! `inbox` has the numbers of unread and unseen ones when the player changed them, or may have. `ticket` has a ticket: all of the
-//! player's at the beginning, each again when it changes.
+//! `ready` comes first. `notification` contains a notification, with its inbox position as `id`. A client that reconnects, to any
+//! process, sends the last id that it has (`Last-Event-ID`) and receives all later notifications in order, without gaps or
+//! duplicates. `inbox` contains the unread and unseen counts after the player may have changed them. `ticket` contains a ticket: at
+//! the start all tickets of the player, then each ticket that changes.
 //!
-//! The inbox is the source of truth: the stream knows the client's position and reads on from there. A live message with the next
-//! notification saves it that read. So a client that reads slowly costs no memory here, and one that is cut off loses nothing.
-//! After a gap in the live messages the stream reads everything again: the inbox, its counts and the tickets. A publisher may die
-//! before it publishes: so at each heartbeat the inbox and the marks are compared (`notification::Watch`), and tickets looked up.
+//! The inbox is the source of truth: the stream knows the client's position and reads the inbox from there. A live message with the
+//! next notification saves that read. So a slow client costs no memory here, and a disconnected one misses nothing. After a gap in
+//! the live messages the stream rereads the inbox, its counts and the tickets. A publisher may die before it publishes, so at each
+//! heartbeat the stream's position is compared with the inbox (`notification::StreamWatcher`) and the tickets are looked up.
 
 mod tickets;
 
@@ -24,8 +24,8 @@ use base::id::Uuid;
 use bytes::Bytes;
 use futures::FutureExt;
 use http_server::{Connection, Problem, Query};
-use live::{Message, Player, Received, Subscription, Topics};
-use matchmaking::{PlayerTicket, Present, TicketCreated};
+use live::{Message, Player, Subscription, SubscriptionEvent, Topics};
+use matchmaking::{PlayerTicket, PresenceGuard, TicketCreated};
 use notification::{CountsChanged, Head, Notification, NotificationAdded};
 use runtime::Drain;
 use serde::Deserialize;
@@ -34,33 +34,33 @@ use sessions::Caller;
 use utoipa::{IntoParams, ToSchema};
 
 use self::tickets::Tickets;
-use super::due::Due;
-use super::ticket::ended_early;
-use super::{Next, Source, answer, event, event_at, open, ticket_event};
+use super::due_read::DueRead;
+use super::ticket::watch_failed;
+use super::{Source, Step, event, event_at, open, respond, ticket_event};
 use crate::Gateway;
 use crate::clients::Client;
 use crate::http::failed;
 use crate::http::notifications::{Languages, NotificationAnswer};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// How many notifications are read at once.
+/// The most notifications of one read.
 const PAGE: u32 = 100;
 
-/// One of the events of a stream.
+/// An event of the stream.
 #[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
+#[expect(dead_code, reason = "events are formatted by hand; this type is their schema")]
 pub(crate) struct PlayerEvent {
-    /// Of `ready` and `notification`: where to go on from, as `Last-Event-ID`.
+    /// Only for `ready` and `notification`: the position to resume from, sent as `Last-Event-ID`.
     id: Option<String>,
     event: PlayerEventKind,
-    /// JSON: the notification or the ticket, as it is answered elsewhere; the counts; or `why` there will be no more.
+    /// JSON: the notification or ticket as in other responses, the counts, or in `why` the reason of `reconnect` and `end`.
     #[schema(content_media_type = "application/json")]
     data: String,
 }
 
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "lowercase")]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
+#[expect(dead_code, reason = "events are formatted by hand; this type is their schema")]
 pub(crate) enum PlayerEventKind {
     Ready,
     Notification,
@@ -73,22 +73,23 @@ pub(crate) enum PlayerEventKind {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct StreamQuery {
-    /// From behind which notification, where the header `Last-Event-ID` cannot be sent: what /v1/notifications tells as
-    /// `last_event_id`. The header comes first.
+    /// The position to resume from, for clients that cannot send the header `Last-Event-ID`: the `last_event_id` of
+    /// /v1/notifications. The header takes precedence.
     #[param(pattern = "^[0-9]{1,18}$")]
     last_event_id: Option<String>,
 }
 
-/// Follow everything
+/// Stream the player's events
 ///
-/// Server-sent events: `ready` first, `notification`, `inbox` (unread and unseen), `ticket`; `reconnect` when the process stops, `end`
-/// when nothing more will come. With `Last-Event-ID` it goes on behind that notification; without, it begins with what comes next.
+/// Server-sent events: first `ready`, then `notification`, `inbox` (unread and unseen counts) and `ticket`; `reconnect` when the process
+/// stops, `end` when no more events follow. With `Last-Event-ID` the stream resumes after that notification; otherwise it starts with
+/// the next one. `resumed` of `ready` is false if no position was sent or it is no longer known: reload the list.
 #[utoipa::path(
     get, path = "/v1/stream", tag = "player",
-    params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "The last id that the client has.")),
+    params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "The last id that the client received")),
     responses(
-        (status = 200, description = "Events, until the end", content_type = "text/event-stream", body = PlayerEvent),
-        (status = 400, description = "That is not the id of an event"),
+        (status = 200, description = "A stream of events", content_type = "text/event-stream", body = PlayerEvent),
+        (status = 400, description = "The id is not valid"),
     )
 )]
 pub(in crate::http) async fn stream(
@@ -105,28 +106,28 @@ pub(in crate::http) async fn stream(
         Err(refused) => return Ok(*refused),
     };
     let user = *caller.user().as_uuid();
-    let asked = position(&headers, query.last_event_id.as_deref())?;
-    // In this order: a notification that is added after the head was read is received.
+    let requested = requested_position(&headers, query.last_event_id.as_deref())?;
+    // Subscribes before it reads the head, so that no notification is missed in between.
     let subscription = gateway.live.subscribe(Player(user)).await;
     let head = gateway.inbox.head(user).await.map_err(|error| failed("notifications", &error))?;
-    let start = Start { user, subscription, asked, head };
-    let source = Everything::new(gateway.clone(), client, languages, start, connection);
-    Ok(answer(gateway, caller, open, source))
+    let start = Start { user, subscription, requested, head };
+    let source = PlayerSource::new(gateway.clone(), client, languages, start, connection);
+    Ok(respond(gateway, caller, open, source))
 }
 
-/// Where a client wants to go on from.
-fn position(headers: &HeaderMap, query: Option<&str>) -> Result<Option<i64>, Problem> {
+/// Returns the position that a client wants to resume from.
+fn requested_position(headers: &HeaderMap, query: Option<&str>) -> Result<Option<i64>, Problem> {
     let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?"));
-    // A browser that has no id yet sends an empty one.
+    // A browser without an id sends an empty one.
     let Some(text) = header.or(query).filter(|text| !text.is_empty()) else { return Ok(None) };
     let position = text.parse().ok().filter(|position| *position >= 0);
     position.map(Some).ok_or_else(|| {
-        let detail = "Last-Event-ID must be an id that this stream has told, or the last_event_id of /v1/notifications.";
+        let detail = "Last-Event-ID must be an id of an event of this stream, or the last_event_id of /v1/notifications.";
         Problem::new(Code::InvalidArgument).detail(detail)
     })
 }
 
-/// The live messages that a stream understands. Shared pointers keep the state of a stream small.
+/// The live messages that a stream handles. Shared pointers keep the state of a stream small.
 #[derive(Debug)]
 enum PlayerMessage {
     Notification(Arc<Notification>),
@@ -149,37 +150,39 @@ impl Topics for PlayerMessage {
 struct Start {
     user: Uuid,
     subscription: Subscription<PlayerMessage>,
-    /// The position that the client named, if it did.
-    asked: Option<i64>,
-    /// How far the player's inbox is.
+    /// The position that the client wants to resume from.
+    requested: Option<i64>,
+    /// The end of the player's inbox.
     head: Head,
 }
 
-struct Everything {
+/// Produces the events of a player's stream.
+struct PlayerSource {
     gateway: Gateway,
     client: Client,
     languages: Languages,
     user: Uuid,
     subscription: Subscription<PlayerMessage>,
-    /// What is to be said first.
-    greeting: Option<Bytes>,
+    /// The `ready` event, until it is sent.
+    ready: Option<Bytes>,
     /// The position of the last notification that the client has.
     last: i64,
-    /// How many of the player's marks the client's counts contain.
+    /// The number of marks that the client's counts include.
     marks: i64,
-    /// What was read and is to be told, and up to where that leads.
+    /// Notifications that were read and not sent yet.
     page: VecDeque<Notification>,
+    /// The position that the client has once the page is sent.
     page_end: i64,
-    /// Whether the inbox may have notifications after that.
-    inbox: Due,
-    /// Whether the client may have old counts.
-    counts: Due,
+    /// Due if the inbox may have notifications after the page.
+    inbox: DueRead,
+    /// Due if the client's counts may be outdated.
+    counts: DueRead,
     tickets: Tickets,
     connection: Connection,
-    _present: Present,
+    _present: PresenceGuard,
 }
 
-impl Everything {
+impl PlayerSource {
     fn new(
         gateway: Gateway,
         client: Client,
@@ -187,23 +190,23 @@ impl Everything {
         start: Start,
         connection: Connection,
     ) -> Self {
-        let Start { user, subscription, asked, head } = start;
-        // An id that was never told is of another inbox, or of one that was restored: there is nothing to go on from.
-        let last = asked.filter(|asked| *asked <= head.position).unwrap_or(head.position);
-        let is_resumed = asked == Some(last);
-        let greeting = json!({ "last_event_id": last.to_string(), "resumed": is_resumed });
+        let Start { user, subscription, requested, head } = start;
+        // A position after the head belongs to another inbox, or to a time before a restore: the stream cannot resume from it.
+        let last = requested.filter(|requested| *requested <= head.position).unwrap_or(head.position);
+        let is_resumed = requested == Some(last);
+        let ready = json!({ "last_event_id": last.to_string(), "resumed": is_resumed });
         subscription.set_position(last + head.marks);
         Self {
-            greeting: Some(event_at(last, "ready", &greeting)),
-            inbox: if last < head.position { Due::now() } else { Due::default() },
-            // A client that goes on keeps the counts that it had; they may have changed while it was cut off.
-            counts: if is_resumed { Due::now() } else { Due::default() },
+            ready: Some(event_at(last, "ready", &ready)),
+            inbox: if last < head.position { DueRead::now() } else { DueRead::default() },
+            // A client that resumes keeps its counts, which may have changed while it was disconnected.
+            counts: if is_resumed { DueRead::now() } else { DueRead::default() },
             last,
             marks: head.marks,
             page: VecDeque::new(),
             page_end: last,
             tickets: Tickets::new(gateway.clone(), user, connection.clone()),
-            _present: gateway.players.present(user),
+            _present: gateway.players.mark_present(user),
             gateway,
             client,
             languages,
@@ -217,22 +220,22 @@ impl Everything {
         self.connection.drain().clone()
     }
 
-    /// Says how far the client is.
-    fn at(&mut self, position: i64) {
+    /// Advances the position of the client.
+    fn advance(&mut self, position: i64) {
         self.last = self.last.max(position);
-        self.report();
+        self.report_position();
     }
 
-    /// Reports what the client knows, for the comparison with the inbox at each heartbeat.
-    fn report(&self) {
+    /// Reports the client's position, which is compared with the inbox at each heartbeat.
+    fn report_position(&self) {
         self.subscription.set_position(self.last + self.marks);
     }
 
-    /// The next of what was read.
+    /// Returns the next notification of the page.
     fn next_of_page(&mut self) -> Option<Bytes> {
         let Some(notification) = self.page.pop_front() else {
-            self.at(self.page_end);
-            // A stream that is up to date keeps no room.
+            self.advance(self.page_end);
+            // Frees the memory of an idle stream.
             self.page = VecDeque::new();
             return None;
         };
@@ -240,44 +243,45 @@ impl Everything {
     }
 
     fn notification(&mut self, notification: &Notification) -> Bytes {
-        self.at(notification.position);
-        let answer = NotificationAnswer::of(notification, &self.languages);
-        event_at(notification.position, "notification", &answer)
+        self.advance(notification.position);
+        let document = NotificationAnswer::of(notification, &self.languages);
+        event_at(notification.position, "notification", &document)
     }
 
-    /// Reads the next notifications of the inbox. Cancel safe: it is due until it was read.
-    async fn read(&mut self) {
+    /// Reads the next page of the inbox. Cancel safe: the read stays due until it is done.
+    async fn read_page(&mut self) {
         match self.gateway.inbox.after(self.user, self.last, PAGE).await {
-            Ok(rest) => {
+            Ok(tail) => {
                 self.inbox.begin();
                 self.inbox.succeeded();
-                if rest.more {
+                if tail.has_more {
                     self.inbox.request();
                 }
-                (self.page, self.page_end) = (rest.notifications.into(), rest.up_to);
+                (self.page, self.page_end) = (tail.notifications.into(), tail.up_to);
             }
             Err(error) => {
-                tracing::warn!(outage = "inbox", cause = chain(&error), "a stream cannot read its inbox");
+                tracing::warn!(outage = "inbox", cause = chain(&error), "a stream cannot read the inbox");
                 self.inbox.failed();
             }
         }
     }
 
-    /// Reads the counts of the inbox. Returns their event, or nothing if they cannot be read. Cancel safe, as [`read`](Self::read).
+    /// Reads the counts of the inbox. Returns their event, or none if the read fails. Cancel safe, like
+    /// [`read_page`](Self::read_page).
     async fn read_counts(&mut self) -> Option<Bytes> {
         match self.gateway.inbox.counts_and_marks(self.user).await {
             Ok((counts, marks)) => {
                 self.counts.begin();
                 self.counts.succeeded();
                 self.marks = self.marks.max(marks);
-                self.report();
+                self.report_position();
                 Some(event("inbox", &counts))
             }
             Err(error) => {
                 tracing::warn!(
                     outage = "inbox",
                     cause = chain(&error),
-                    "a stream cannot read the counts of its inbox"
+                    "a stream cannot read the counts of the inbox"
                 );
                 self.counts.failed();
                 None
@@ -285,82 +289,86 @@ impl Everything {
         }
     }
 
-    /// Handles a live message. Returns the event that it makes for the client, if any.
-    fn received(&mut self, received: Received<PlayerMessage>) -> Option<Bytes> {
+    /// Handles a live message. Returns the event for the client, if there is one.
+    fn handle(&mut self, received: SubscriptionEvent<PlayerMessage>) -> Option<Bytes> {
         use PlayerMessage::{CountsChanged, Notification, TicketCreated};
         match received {
-            Received::Gap => {
+            SubscriptionEvent::Gap => {
                 self.inbox.request();
                 self.counts.request();
-                self.tickets.look();
+                self.tickets.request_lookup();
                 None
             }
-            Received::Message(Notification(notification)) if notification.position <= self.last => None,
-            Received::Message(Notification(notification)) if notification.position == self.last + 1 => {
+            SubscriptionEvent::Message(Notification(notification)) if notification.position <= self.last => {
+                None
+            }
+            SubscriptionEvent::Message(Notification(notification))
+                if notification.position == self.last + 1 =>
+            {
                 Some(self.notification(&notification))
             }
-            // Notifications before it are missing.
-            Received::Message(Notification(_)) => {
+            // Earlier notifications are missing.
+            SubscriptionEvent::Message(Notification(_)) => {
                 self.inbox.request();
                 None
             }
-            // Its counts may be older than those of the message before: two processes publish after their commits, in any order.
-            Received::Message(CountsChanged) => {
+            // The counts are reread, because messages of two processes may arrive in another order than their commits.
+            SubscriptionEvent::Message(CountsChanged) => {
                 self.counts.request();
                 None
             }
-            Received::Message(TicketCreated) => {
-                self.tickets.look();
+            SubscriptionEvent::Message(TicketCreated) => {
+                self.tickets.request_lookup();
                 None
             }
         }
     }
 
-    fn ticket(&self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Next {
+    fn ticket(&self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Step {
         match ticket {
-            Ok(ticket) => Next::Event(ticket_event(&self.gateway, &self.client, ticket)),
-            Err(error) => ended_early(&error),
+            Ok(ticket) => Step::Event(ticket_event(&self.gateway, &self.client, ticket)),
+            Err(error) => watch_failed(&error),
         }
     }
 }
 
-impl Source for Everything {
+impl Source for PlayerSource {
     fn heartbeat(&mut self) {
         if !self.gateway.players.queues().is_empty() {
-            self.tickets.look();
+            self.tickets.request_lookup();
         }
     }
 
-    async fn next(&mut self) -> Next {
-        if let Some(greeting) = self.greeting.take() {
-            return Next::Event(greeting);
+    async fn next(&mut self) -> Step {
+        if let Some(ready) = self.ready.take() {
+            return Step::Event(ready);
         }
         let drain = self.drain();
         loop {
             if let Some(event) = self.next_of_page() {
-                return Next::Event(event);
+                return Step::Event(event);
             }
-            // Boxed, as they are rare and large.
+            // The reads are boxed because they are rare and large.
             if self.inbox.is_now() {
-                self.read().boxed().await;
+                self.read_page().boxed().await;
                 continue;
             }
             if self.counts.is_now() {
                 if let Some(event) = self.read_counts().boxed().await {
-                    return Next::Event(event);
+                    return Step::Event(event);
                 }
                 continue;
             }
             tokio::select! {
                 received = self.subscription.next() => {
-                    if let Some(event) = self.received(received) {
-                        return Next::Event(event);
+                    if let Some(event) = self.handle(received) {
+                        return Step::Event(event);
                     }
                 }
                 ticket = self.tickets.next() => return self.ticket(ticket),
                 () = self.inbox.wait() => {}
                 () = self.counts.wait() => {}
-                () = drain.requested() => return Next::Reconnect("this process stops"),
+                () = drain.requested() => return Step::Reconnect("this process stops"),
             }
         }
     }

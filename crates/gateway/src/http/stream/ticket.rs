@@ -11,40 +11,40 @@ use matchmaking::{Error, PlayerTicket};
 use sessions::Caller;
 use utoipa::ToSchema;
 
-use super::{Next, Source, answer, open, ticket_event};
+use super::{End, Source, Step, open, respond, ticket_event};
 use crate::Gateway;
 use crate::clients::Client;
 use crate::http::{Segment, failed};
 
-/// One of the events of a stream.
+/// An event of the stream.
 #[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
+#[expect(dead_code, reason = "events are formatted by hand; this type is their schema")]
 pub(crate) struct TicketEvent {
     event: TicketEventKind,
-    /// JSON: the ticket, as it is answered elsewhere; or `why` there will be no more.
+    /// JSON: the ticket as in other responses, or in `why` the reason of `reconnect` and `end`.
     #[schema(content_media_type = "application/json")]
     data: String,
 }
 
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "lowercase")]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
+#[expect(dead_code, reason = "events are formatted by hand; this type is their schema")]
 pub(crate) enum TicketEventKind {
     Ticket,
     Reconnect,
     End,
 }
 
-/// Follow a ticket
+/// Stream a ticket
 ///
-/// Server-sent events: `ticket` now and at every change, `reconnect` when the process stops, `end` when nothing more will come. A
-/// client that wants to hear of everything follows /v1/stream.
+/// Server-sent events: `ticket` at the start and after each change, `reconnect` when the process stops, `end` when no more events
+/// follow. /v1/stream also contains all tickets.
 #[utoipa::path(
     get, path = "/v1/matchmaking/tickets/{ticket_id}/stream", tag = "matchmaking", params(("ticket_id" = String, Path)),
     responses(
-        (status = 200, description = "Events, until the end", content_type = "text/event-stream", body = TicketEvent),
-        (status = 400, description = "That is not the id of a ticket"),
-        (status = 404, description = "The caller has no such ticket, or not any more"),
+        (status = 200, description = "A stream of events", content_type = "text/event-stream", body = TicketEvent),
+        (status = 400, description = "The id is not valid"),
+        (status = 404, description = "The caller has no such ticket"),
     )
 )]
 pub(in crate::http) async fn follow(
@@ -60,31 +60,32 @@ pub(in crate::http) async fn follow(
     };
     let tickets = gateway.players.watch(*caller.user().as_uuid(), &id, &connection).await;
     let tickets = tickets.map_err(|error| failed("matchmaking", &error))?;
-    let source = OneTicket { gateway: gateway.clone(), client, tickets: Box::pin(tickets) };
-    Ok(answer(gateway, caller, open, source))
+    let source = TicketSource { gateway: gateway.clone(), client, tickets: Box::pin(tickets) };
+    Ok(respond(gateway, caller, open, source))
 }
 
-struct OneTicket {
+/// Produces the events of one ticket.
+struct TicketSource {
     gateway: Gateway,
     client: Client,
     tickets: Pin<Box<dyn Stream<Item = Result<PlayerTicket, Error>> + Send>>,
 }
 
-impl Source for OneTicket {
-    async fn next(&mut self) -> Next {
+impl Source for TicketSource {
+    async fn next(&mut self) -> Step {
         match self.tickets.next().await {
-            Some(Ok(ticket)) => Next::Event(ticket_event(&self.gateway, &self.client, ticket)),
-            Some(Err(error)) => ended_early(&error),
-            None => Next::End("the ticket is gone"),
+            Some(Ok(ticket)) => Step::Event(ticket_event(&self.gateway, &self.client, ticket)),
+            Some(Err(error)) => watch_failed(&error),
+            None => Step::End(End::TicketGone),
         }
     }
 }
 
-/// What a stream says when its tickets cannot be watched any longer.
-pub(super) fn ended_early(error: &Error) -> Next {
+/// Returns the step of a stream whose tickets can no longer be watched.
+pub(super) fn watch_failed(error: &Error) -> Step {
     if matches!(error, Error::Stopping) {
-        return Next::Reconnect("this process stops");
+        return Step::Reconnect("this process stops");
     }
-    tracing::warn!(outage = "tickets", cause = chain(error), "a stream ends early");
-    Next::Reconnect("it cannot be told at the moment")
+    tracing::warn!(outage = "tickets", cause = chain(error), "a stream can no longer watch its tickets");
+    Step::Reconnect("tickets cannot be read at the moment")
 }

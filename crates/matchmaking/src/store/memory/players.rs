@@ -1,47 +1,47 @@
-//! The tickets of players in process.
+//! The tickets of players, in memory.
 
 use std::time::Duration;
 
 use base::Timestamp;
 use base::id::Uuid;
 
-use super::{Kept, Memory, State};
+use super::{Memory, MemoryTicket, State};
 use crate::error::Error;
 use crate::model::TicketId;
-use crate::store::{Claim, Claimed, Found, GoneAfter, Push};
+use crate::store::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket, StoredTicket, TicketEvent};
 
-/// Whose a ticket is.
+/// The owner of a ticket.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     user: Uuid,
     queue: String,
-    /// When it is overdue, if it is cancelled once its player is gone.
+    /// When the ticket becomes overdue, if its queue cancels the tickets of absent players.
     due: Option<Timestamp>,
 }
 
 impl State {
-    /// The tickets of a player.
-    fn tickets_of(&self, user: Uuid) -> impl Iterator<Item = (&TicketId, &Owner, &Kept)> {
+    /// Returns the tickets of a player.
+    fn tickets_of(&self, user: Uuid) -> impl Iterator<Item = (&TicketId, &Owner, &MemoryTicket)> {
         self.players.get(&user).into_iter().flatten().filter_map(|id| {
-            let kept = self.tickets.get(id)?;
-            Some((id, kept.owner.as_ref()?, kept))
+            let stored = self.tickets.get(id)?;
+            Some((id, stored.owner.as_ref()?, stored))
         })
     }
 
-    fn own(&mut self, id: &TicketId, owner: Owner) {
+    fn set_owner(&mut self, id: &TicketId, owner: Owner) {
         self.players.entry(owner.user).or_default().insert(id.clone());
         if let Some(due) = owner.due {
             self.due.insert((due, id.clone()));
         }
-        if let Some(kept) = self.tickets.get_mut(id) {
-            kept.owner = Some(owner);
+        if let Some(stored) = self.tickets.get_mut(id) {
+            stored.owner = Some(owner);
         }
     }
 
-    /// The ticket is nobody's any more.
-    pub(super) fn disown(&mut self, id: &TicketId) {
+    /// Removes the owner of a ticket.
+    pub(super) fn clear_owner(&mut self, id: &TicketId) {
         self.set_due(id, |_| None);
-        let Some(owner) = self.tickets.get_mut(id).and_then(|kept| kept.owner.take()) else { return };
+        let Some(owner) = self.tickets.get_mut(id).and_then(|stored| stored.owner.take()) else { return };
         if let Some(tickets) = self.players.get_mut(&owner.user) {
             tickets.remove(id);
             if tickets.is_empty() {
@@ -50,9 +50,9 @@ impl State {
         }
     }
 
-    /// Changes when a ticket is overdue, where it can be.
+    /// Changes when a ticket becomes overdue, if it can.
     pub(super) fn set_due(&mut self, id: &TicketId, change: impl FnOnce(Timestamp) -> Option<Timestamp>) {
-        let Some(owner) = self.tickets.get_mut(id).and_then(|kept| kept.owner.as_mut()) else { return };
+        let Some(owner) = self.tickets.get_mut(id).and_then(|stored| stored.owner.as_mut()) else { return };
         let Some(before) = owner.due else { return };
         owner.due = change(before);
         self.due.remove(&(before, id.clone()));
@@ -61,61 +61,65 @@ impl State {
         }
     }
 
-    /// The ticket that answers this claim before any is made, or those of the same queue that are done with.
-    fn judge(&self, claim: &Claim) -> Result<Vec<TicketId>, Claimed> {
-        let (mut waiting, mut assigned, mut elsewhere) = (None, None, None);
+    /// Checks the player's existing tickets. Returns the outcome if one of them prevents a new ticket, else the
+    /// finished tickets of the same queue.
+    fn find_blocking_ticket(&self, request: &NewPlayerTicket) -> Result<Vec<TicketId>, JoinOutcome> {
+        let (mut waiting, mut assigned, mut other_queue) = (None, None, None);
         let mut done = Vec::new();
-        for (id, owner, kept) in self.tickets_of(claim.user) {
+        for (id, owner, stored) in self.tickets_of(request.user) {
             let (waits, id) = (self.is_indexed(id), id.clone());
-            if owner.queue != claim.queue {
-                if waits && !claim.beside.contains(&owner.queue) {
-                    elsewhere = Some(Claimed::Elsewhere { queue: owner.queue.clone(), id });
+            if owner.queue != request.queue {
+                if waits && !request.allowed_queues.contains(&owner.queue) {
+                    other_queue = Some(JoinOutcome::OtherQueue { queue: owner.queue.clone(), id });
                 }
             } else if waits {
-                waiting = Some(Claimed::Ticket { id, found: kept.found() });
-            } else if kept.assignment.is_some() && claim.replaces.as_ref() != Some(&id) {
-                assigned = Some(Claimed::Ticket { id, found: kept.found() });
+                waiting = Some(JoinOutcome::Ticket { id, found: stored.to_stored() });
+            } else if stored.assignment.is_some() && request.replaces.as_ref() != Some(&id) {
+                assigned = Some(JoinOutcome::Ticket { id, found: stored.to_stored() });
             } else {
                 done.push(id);
             }
         }
-        waiting.or(assigned).or(elsewhere).map_or(Ok(done), Err)
+        waiting.or(assigned).or(other_queue).map_or(Ok(done), Err)
     }
 }
 
 impl Memory {
-    pub(in crate::store) async fn join(&self, claim: &Claim) -> Result<Claimed, Error> {
+    pub(in crate::store) async fn join(&self, request: &NewPlayerTicket) -> Result<JoinOutcome, Error> {
         let (mut state, now) = self.state();
-        let done = match state.judge(claim) {
+        let done = match state.find_blocking_ticket(request) {
             Ok(done) => done,
-            Err(there) => return Ok(there),
+            Err(outcome) => return Ok(outcome),
         };
-        done.iter().for_each(|id| state.disown(id));
-        let (id, data) = (claim.ticket.id.clone(), claim.ticket.data.clone());
-        state.insert(claim.ticket.clone(), now);
-        let due = claim.cancel_when_gone.map(|after| now.after(after));
-        state.own(&id, Owner { user: claim.user, queue: claim.queue.clone(), due });
+        done.iter().for_each(|id| state.clear_owner(id));
+        let (id, data) = (request.ticket.id.clone(), request.ticket.data.clone());
+        state.insert(request.ticket.clone(), now);
+        let due = request.cancel_when_gone.map(|after| now.after(after));
+        state.set_owner(&id, Owner { user: request.user, queue: request.queue.clone(), due });
         drop(state);
-        self.arrived.notify_one();
-        Ok(Claimed::Ticket { id, found: Found { data: Some(data), assignment: None } })
+        self.created.notify_one();
+        Ok(JoinOutcome::Ticket { id, found: StoredTicket { data: Some(data), assignment: None } })
     }
 
-    pub(in crate::store) async fn of_player(&self, user: Uuid) -> Result<Vec<(TicketId, Found)>, Error> {
+    pub(in crate::store) async fn player_tickets(
+        &self,
+        user: Uuid,
+    ) -> Result<Vec<(TicketId, StoredTicket)>, Error> {
         let (state, _) = self.state();
-        let there = state
+        let tickets = state
             .tickets_of(user)
-            .filter(|(id, _, kept)| kept.assignment.is_some() || state.is_indexed(id))
-            .map(|(id, _, kept)| (id.clone(), kept.found()));
-        Ok(there.collect())
+            .filter(|(id, _, stored)| stored.assignment.is_some() || state.is_indexed(id))
+            .map(|(id, _, stored)| (id.clone(), stored.to_stored()));
+        Ok(tickets.collect())
     }
 
-    pub(in crate::store) async fn present(
+    pub(in crate::store) async fn mark_present(
         &self,
         users: &[Uuid],
-        gone_after: &GoneAfter,
+        absence_timeouts: &AbsenceTimeouts,
     ) -> Result<(), Error> {
         let (mut state, now) = self.state();
-        let after = |owner: &Owner| gone_after.get(&owner.queue).copied();
+        let after = |owner: &Owner| absence_timeouts.get(&owner.queue).copied();
         let of_user = |user: &Uuid| {
             let due = |(id, owner, _): (&TicketId, _, _)| Some((id.clone(), after(owner)?));
             state.tickets_of(*user).filter_map(due).collect::<Vec<(TicketId, Duration)>>()
@@ -126,13 +130,13 @@ impl Memory {
         Ok(())
     }
 
-    pub(in crate::store) async fn sweep(&self) -> Result<usize, Error> {
+    pub(in crate::store) async fn cancel_overdue(&self) -> Result<usize, Error> {
         let (mut state, now) = self.state();
         let overdue = state.due.iter().take_while(|(due, _)| *due <= now).map(|(_, id)| id.clone());
         let overdue: Vec<TicketId> = overdue.collect();
         for id in &overdue {
             state.forget(id);
-            self.push(Push::Gone(id.clone()));
+            self.publish(TicketEvent::Gone(id.clone()));
         }
         Ok(overdue.len())
     }

@@ -1,4 +1,4 @@
-//! Matches that must not be made any more: a key each, which the script that assigns refuses.
+//! Abandoned matches: a key for each, which `assign.lua` checks.
 
 use bytes::Bytes;
 
@@ -7,9 +7,9 @@ use ::redis::streams::StreamRangeReply;
 use super::Redis;
 use crate::error::Error;
 use crate::model::MatchId;
-use crate::store::MARKED;
+use crate::store::ABANDONED_MARK_TTL;
 
-/// How many entries are read at once. One holds up to some hundred matches.
+/// How many batches are read at once. A batch holds up to a few hundred matches.
 const READ_AT_ONCE: usize = 100;
 
 impl Redis {
@@ -17,7 +17,7 @@ impl Redis {
         let mut all = ::redis::pipe();
         for id in ids {
             let set = all.cmd("SET").arg(self.keys.abandoned(id)).arg("1");
-            set.arg("PX").arg(MARKED.as_millis() as u64).ignore();
+            set.arg("PX").arg(ABANDONED_MARK_TTL.as_millis() as u64).ignore();
         }
         Ok(all.query_async(&mut self.servers.primary()).await?)
     }
@@ -29,7 +29,7 @@ impl Redis {
             command.arg(self.keys.events()).arg(&from).arg("+").arg("COUNT").arg(READ_AT_ONCE);
             let read: StreamRangeReply = command.query_async(&mut self.servers.primary()).await?;
             let Some(last) = read.ids.last() else { return Ok(all) };
-            // Behind the last one.
+            // Continue after the last one.
             from = format!("({}", last.id);
             all.extend(read.ids.iter().map(|entry| entry.get::<Bytes>("made").unwrap_or_default()));
         }

@@ -1,11 +1,11 @@
-//! The last failures of assigners: one hash, which lives as long as something in it is news.
+//! The last failures of assigners: one hash, which expires once all failures in it are old.
 
 use super::Redis;
 use crate::error::Error;
-use crate::store::{AssignerFailure, EngineName, FAILURE_KEPT};
+use crate::store::{AssignerFailure, EngineName, FAILURE_RETENTION};
 
 impl Redis {
-    pub(in crate::store) async fn report_assigner(
+    pub(in crate::store) async fn set_assigner_failure(
         &self,
         engine: &EngineName,
         profile: &str,
@@ -17,7 +17,7 @@ impl Redis {
             None => both.cmd("HDEL").arg(key).arg(field).ignore(),
             Some(failure) => {
                 both.atomic().cmd("HSET").arg(&key).arg(field).arg(failure).ignore();
-                both.cmd("PEXPIRE").arg(&key).arg(FAILURE_KEPT.as_millis() as u64).ignore()
+                both.cmd("PEXPIRE").arg(&key).arg(FAILURE_RETENTION.as_millis() as u64).ignore()
             }
         };
         Ok(both.query_async::<()>(&mut self.servers.primary()).await?)
@@ -29,8 +29,8 @@ impl Redis {
         both.cmd("TIME");
         let (failures, (seconds, _)): (Vec<String>, (i64, i64)) =
             both.query_async(&mut self.servers.primary()).await?;
-        // Those of engines that are gone stay in the hash while others write to it.
-        let oldest = seconds.saturating_mul(1000).saturating_sub(FAILURE_KEPT.as_millis() as i64);
+        // Failures of dead engines stay in the hash while other engines write to it.
+        let oldest = seconds.saturating_mul(1000).saturating_sub(FAILURE_RETENTION.as_millis() as i64);
         let read = failures.iter().filter_map(|text| serde_json::from_str::<AssignerFailure>(text).ok());
         Ok(read.filter(|failure| failure.failed_at >= oldest).collect())
     }

@@ -1,4 +1,4 @@
-//! What Redis answers when a script refuses.
+//! Maps the errors of scripts.
 
 use redis::RedisError;
 

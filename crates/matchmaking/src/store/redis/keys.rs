@@ -16,17 +16,17 @@ impl Keys {
         Self(redis.key_space("matchmaking", prefix))
     }
 
-    /// The keys that `preamble.lua` asks of every step.
+    /// Returns the keys that `preamble.lua` expects in every step.
     pub(super) fn shared(&self) -> [Key; 4] {
         [self.all(), self.queue(), self.pending(), self.lock()]
     }
 
-    /// Documented: a set of the ids that take part.
+    /// Documented: the set of ticket ids in matchmaking.
     pub(super) fn all(&self) -> Key {
         self.0.key("allTickets")
     }
 
-    /// Documented: a sorted set of the ids that are being processed, by the Unix second when that began.
+    /// Documented: the sorted set of pending ticket ids, by the Unix second in which they were fetched.
     pub(super) fn pending(&self) -> Key {
         self.0.key("proposed_ticket_ids")
     }
@@ -41,12 +41,12 @@ impl Keys {
         self.0.key_of("assign:", id.as_str())
     }
 
-    /// A ticket and its assignment.
+    /// Returns the keys of a ticket and its assignment.
     pub(super) fn ticket_and_assign(&self, id: &str) -> [Key; 2] {
         [self.0.key(id), self.0.key_of("assign:", id)]
     }
 
-    /// The stems of tickets and of assignments, for scripts that learn the ids.
+    /// Returns the key prefixes of tickets and assignments, for scripts that look up the ids themselves.
     pub(super) fn stems(&self) -> [Key; 2] {
         [self.0.stem(""), self.0.stem("assign:")]
     }
@@ -56,19 +56,19 @@ impl Keys {
         self.0.key(LOCK)
     }
 
-    /// The documented lock, and the keys by which minimatch's lock library spells it.
+    /// Returns the documented lock, and the keys under which minimatch's lock library takes it.
     pub(super) fn lock_with_library(&self) -> [Key; 4] {
         let [first, second, third] =
             [0, 1, 2].map(|number| self.0.key_behind(&format!("rueidislock:{number}:"), LOCK));
         [self.lock(), first, second, third]
     }
 
-    /// Ours: a sorted set of the same ids as `all`, by the microsecond of their creation.
+    /// Ours: a sorted set of the same ids as `all`, by their creation time in microseconds.
     pub(super) fn queue(&self) -> Key {
         self.0.key("ticketQueue")
     }
 
-    /// Ours: says that a match must not be made.
+    /// Ours: marks a match as abandoned.
     pub(super) fn abandoned(&self, id: &MatchId) -> Key {
         self.0.key_of("abandoned:", &id.to_string())
     }
@@ -78,7 +78,7 @@ impl Keys {
         self.0.key("matchEvents")
     }
 
-    /// Ours: the consumer that records the entries of a dead engine.
+    /// Ours: the consumer that currently recovers batches.
     pub(super) fn events_lease(&self) -> Key {
         self.0.key("matchEventsLease")
     }
@@ -88,7 +88,7 @@ impl Keys {
         self.0.key("assignerFailures")
     }
 
-    /// Ours: a set of the engines that have nothing to do.
+    /// Ours: the set of idle engines.
     pub(super) fn idle_engines(&self) -> Key {
         self.0.key("idleEngines")
     }
@@ -98,7 +98,7 @@ impl Keys {
         self.0.key_of("player:", &user.to_string())
     }
 
-    /// Ours: a sorted set of tickets, by the millisecond from which they are overdue.
+    /// Ours: a sorted set of tickets, by the millisecond at which they become overdue.
     pub(super) fn presence(&self) -> Key {
         self.0.key("presence")
     }
@@ -107,7 +107,7 @@ impl Keys {
         [&self.wake_channels(), engine].concat()
     }
 
-    /// What the channels of all engines begin with.
+    /// Returns the common prefix of the engines' channels.
     pub(super) fn wake_channels(&self) -> String {
         self.0.channel("wake:")
     }

@@ -1,4 +1,4 @@
-//! The documented lock, for systems where a program that locks still runs.
+//! The documented lock, for deployments where a program that takes it still runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,102 +14,106 @@ use super::keys::Keys;
 use super::scripts;
 use crate::error::Error;
 
-/// How long the lock outlives a holder that died.
-const LIFE: Duration = Duration::from_secs(5);
-/// How often a holder says that it lives.
-const EXTEND: Duration = Duration::from_secs(1);
+/// How long the lock outlives a dead holder.
+const LEASE: Duration = Duration::from_secs(5);
+/// How often a holder extends its lock.
+const EXTEND_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait for the lock.
-const PATIENCE: Duration = Duration::from_secs(10);
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
 
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     connection: ConnectionManager,
     keys: Arc<[Key; 4]>,
-    /// Those who wait in this process wait here, not at Redis.
-    turn: Arc<Mutex<()>>,
+    /// Serialises waiters of this process, so that only one of them polls Redis.
+    local_queue: Arc<Mutex<()>>,
 }
 
 impl Lock {
     pub(super) fn new(connection: ConnectionManager, keys: &Keys) -> Self {
-        Self { connection, keys: Arc::new(keys.lock_with_library()), turn: Arc::default() }
+        Self { connection, keys: Arc::new(keys.lock_with_library()), local_queue: Arc::default() }
     }
 
-    /// Takes the lock. Every step under it has to check, in its own script, that it is still the holder's.
-    pub(super) async fn acquire(&self) -> Result<Held, Error> {
-        let turn = tokio::time::timeout(PATIENCE, self.turn.clone().lock_owned())
+    /// Acquires the lock. Every script that runs under it must check that the token still holds it.
+    pub(super) async fn acquire(&self) -> Result<LockGuard, Error> {
+        let local_turn = tokio::time::timeout(ACQUIRE_TIMEOUT, self.local_queue.clone().lock_owned())
             .await
             .map_err(|_| Error::Locked)?;
-        // Before it is taken: if we are dropped in the middle, it is released.
-        let held = Held {
+        // Created before the lock is taken, so that dropping this future releases the lock.
+        let guard = LockGuard {
             lock: self.clone(),
             token: Uuid::new_v4().simple().to_string(),
-            released: false,
-            _turn: turn,
+            is_released: false,
+            _local_turn: local_turn,
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         for failures in 1.. {
             let mut lock = scripts::LOCK.call(&self.keys[..]);
-            if lock.arg(&held.token).arg(LIFE.as_millis() as u64).run(self.connection.clone()).await? {
+            if lock.arg(&guard.token).arg(LEASE.as_millis() as u64).run(self.connection.clone()).await? {
                 break;
             }
             if Instant::now() > deadline {
                 return Err(Error::Locked);
             }
-            tokio::time::sleep(AGAIN.after(failures)).await;
+            tokio::time::sleep(RETRY.after(failures)).await;
         }
-        Ok(held)
+        Ok(guard)
     }
 }
 
-/// The lock, held. It ends by itself if it is not released.
+/// Holds the lock. Without a release the lock expires.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LockGuard {
     lock: Lock,
     token: String,
-    released: bool,
-    _turn: OwnedMutexGuard<()>,
+    is_released: bool,
+    _local_turn: OwnedMutexGuard<()>,
 }
 
-impl Held {
+impl LockGuard {
     pub(super) fn token(&self) -> &str {
         &self.token
     }
 
-    /// Does something while the lock is held, for as long as it takes.
-    pub(super) async fn during<T>(&self, step: impl Future<Output = T>) -> T {
+    /// Runs `step` and keeps extending the lock until it ends.
+    pub(super) async fn run_extending<T>(&self, step: impl Future<Output = T>) -> T {
         tokio::pin!(step);
         loop {
             tokio::select! {
                 done = step.as_mut() => return done,
-                () = tokio::time::sleep(EXTEND) => {
+                () = tokio::time::sleep(EXTEND_INTERVAL) => {
                     let mut extend = scripts::EXTEND.call(&self.lock.keys[..]);
-                    self.try_to(extend.arg(&self.token).arg(LIFE.as_millis() as u64), "extended").await;
+                    self.run_or_warn(extend.arg(&self.token).arg(LEASE.as_millis() as u64), "extended").await;
                 }
             }
         }
     }
 
     pub(super) async fn release(mut self) {
-        self.try_to(scripts::UNLOCK.call(&self.lock.keys[..]).arg(&self.token), "released").await;
-        self.released = true;
+        self.run_or_warn(scripts::UNLOCK.call(&self.lock.keys[..]).arg(&self.token), "released").await;
+        self.is_released = true;
     }
 
-    async fn try_to(&self, call: &Call, what: &str) {
+    async fn run_or_warn(&self, call: &Call, what: &str) {
         if let Err(error) = call.run::<()>(self.lock.connection.clone()).await {
-            tracing::warn!(outage = what, cause = base::error::chain(&error), "the lock is not {what}");
+            tracing::warn!(
+                outage = what,
+                cause = base::error::chain(&error),
+                "The matchmaking lock could not be {what}"
+            );
         }
     }
 }
 
-/// A caller that went away in the middle must not keep everybody waiting.
-impl Drop for Held {
+/// Releases the lock of a cancelled caller, so that others need not wait for it to expire.
+impl Drop for LockGuard {
     fn drop(&mut self) {
-        if let (false, Ok(runtime)) = (self.released, tokio::runtime::Handle::try_current()) {
+        if let (false, Ok(runtime)) = (self.is_released, tokio::runtime::Handle::try_current()) {
             let (connection, keys, token) =
                 (self.lock.connection.clone(), self.lock.keys.clone(), self.token.clone());
             runtime.spawn(async move {
-                // Where this fails the lock ends by itself.
+                // If this fails, the lock expires.
                 let _ = scripts::UNLOCK.call(&keys[..]).arg(&token).run::<()>(connection).await;
             });
         }

@@ -1,4 +1,4 @@
-//! The tickets of players in Redis: a hash per player, and a sorted set of when tickets are overdue.
+//! The tickets of players in Redis: a hash per player, and a sorted set of when tickets become overdue.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use bytes::Bytes;
 use redis_store::{Call, Key, Script};
 
 use super::scripts;
-use super::{BATCH, Redis, is_cut_off};
+use super::{BATCH, Redis, is_unreachable};
 use crate::error::Error;
 use crate::model::TicketId;
-use crate::store::{Claim, Claimed, Found, GoneAfter};
+use crate::store::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket, StoredTicket};
 
-/// What `join.lua` answers.
-type Answer = (String, String, Bytes, Option<Bytes>);
+/// The reply of `join.lua`.
+type JoinReply = (String, String, Bytes, Option<Bytes>);
 
 impl Redis {
-    pub(in crate::store) async fn join(&self, claim: &Claim) -> Result<Claimed, Error> {
-        // Who lost the answer finds the ticket that was made.
-        let mut answer = self.try_to_join(claim).await;
-        if is_cut_off(&answer) {
-            answer = self.try_to_join(claim).await;
+    pub(in crate::store) async fn join(&self, request: &NewPlayerTicket) -> Result<JoinOutcome, Error> {
+        // Safe to repeat after a lost reply: the second call finds the created ticket.
+        let mut reply = self.run_join(request).await;
+        if is_unreachable(&reply) {
+            reply = self.run_join(request).await;
         }
-        let (what, id, data, assignment) = answer?;
+        let (what, id, data, assignment) = reply?;
         let id = TicketId::parse(&id).ok_or(Error::Interrupted)?;
         Ok(match what.as_str() {
-            "ticket" => Claimed::Ticket { id, found: Found { data: Some(data), assignment } },
-            _ => Claimed::Elsewhere { queue: String::from_utf8_lossy(&data).into_owned(), id },
+            "ticket" => JoinOutcome::Ticket { id, found: StoredTicket { data: Some(data), assignment } },
+            _ => JoinOutcome::OtherQueue { queue: String::from_utf8_lossy(&data).into_owned(), id },
         })
     }
 
-    async fn try_to_join(&self, claim: &Claim) -> Result<Answer, Error> {
-        let Claim { user, queue, ticket, beside, replaces, cancel_when_gone } = claim;
-        // As long as any ticket of theirs can be read.
+    async fn run_join(&self, request: &NewPlayerTicket) -> Result<JoinReply, Error> {
+        let NewPlayerTicket { user, queue, ticket, allowed_queues, replaces, cancel_when_gone } = request;
+        // As long as any ticket of the player can be read.
         let life = millis(ticket.ttl + self.rules.assigned_ttl);
         let gone = cancel_when_gone.map(|after| millis(after).to_string()).unwrap_or_default();
         let own = [
@@ -46,45 +46,48 @@ impl Redis {
             step.arg(self.keys.wake_channels()).arg(queue);
             step.arg(replaces.as_ref().map_or("", TicketId::as_str)).arg(millis(ticket.ttl));
             step.arg(ticket.created.micros()).arg(&ticket.data[..]);
-            step.arg(life).arg(gone).arg(&beside[..]).end();
+            step.arg(life).arg(gone).arg(&allowed_queues[..]).end();
         };
         self.step(&scripts::JOIN, own.into_iter().chain(self.keys.stems()), add).await
     }
 
-    pub(in crate::store) async fn of_player(&self, user: Uuid) -> Result<Vec<(TicketId, Found)>, Error> {
+    pub(in crate::store) async fn player_tickets(
+        &self,
+        user: Uuid,
+    ) -> Result<Vec<(TicketId, StoredTicket)>, Error> {
         let own = [self.keys.player(&user), self.keys.presence()].into_iter().chain(self.keys.stems());
         let tickets: Vec<(String, Bytes, Option<Bytes>)> =
-            self.without_lock(&scripts::TICKETS, own, |_| {}).await?;
+            self.run_unlocked(&scripts::TICKETS, own, |_| {}).await?;
         let found = tickets.into_iter().filter_map(|(id, data, assignment)| {
-            Some((TicketId::parse(&id)?, Found { data: Some(data), assignment }))
+            Some((TicketId::parse(&id)?, StoredTicket { data: Some(data), assignment }))
         });
         Ok(found.collect())
     }
 
-    pub(in crate::store) async fn present(
+    pub(in crate::store) async fn mark_present(
         &self,
         users: &[Uuid],
-        gone_after: &GoneAfter,
+        absence_timeouts: &AbsenceTimeouts,
     ) -> Result<(), Error> {
         for users in users.chunks(BATCH / 4) {
             let own = std::iter::once(self.keys.presence())
                 .chain(self.keys.stems())
                 .chain(users.iter().map(|user| self.keys.player(user)));
             let add = |step: &mut Call| {
-                gone_after.iter().for_each(|(queue, after)| step.arg(queue).arg(millis(*after)).end());
+                absence_timeouts.iter().for_each(|(queue, after)| step.arg(queue).arg(millis(*after)).end());
             };
-            self.without_lock::<()>(&scripts::PRESENT, own, add).await?;
+            self.run_unlocked::<()>(&scripts::PRESENT, own, add).await?;
         }
         Ok(())
     }
 
-    pub(in crate::store) async fn sweep(&self) -> Result<usize, Error> {
+    pub(in crate::store) async fn cancel_overdue(&self) -> Result<usize, Error> {
         let mut cancelled = 0;
         loop {
-            // Asked without the lock: mostly there are none.
+            // Queried without the lock, because usually there are none.
             let presence = || std::iter::once(self.keys.presence());
             let most = |step: &mut Call| step.arg(BATCH).end();
-            let ids: Vec<String> = self.without_lock(&scripts::OVERDUE, presence(), most).await?;
+            let ids: Vec<String> = self.run_unlocked(&scripts::OVERDUE, presence(), most).await?;
             if !ids.is_empty() {
                 let own = presence().chain(ids.iter().flat_map(|id| self.keys.ticket_and_assign(id)));
                 let add = |step: &mut Call| step.arg(self.keys.gone_channel()).end();
@@ -96,8 +99,8 @@ impl Redis {
         }
     }
 
-    /// Runs a script that touches nothing that another program locks.
-    async fn without_lock<T: FromRedisValue>(
+    /// Runs a script that touches no key that other programs lock.
+    async fn run_unlocked<T: FromRedisValue>(
         &self,
         script: &'static Script,
         own: impl IntoIterator<Item = Key>,

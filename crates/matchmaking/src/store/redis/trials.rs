@@ -1,10 +1,10 @@
-//! A call of each script on scratch keys: two tickets are made, listed, matched and removed.
+//! A call of each script on scratch keys: creates, lists, matches and removes two tickets.
 
 use redis_store::Trial;
 
 use super::scripts;
 
-/// Shows whether a server runs the scripts.
+/// The calls that show whether a server can run the scripts.
 pub static TRIALS: [Trial; 17] = [
     Trial {
         script: &scripts::CREATE,

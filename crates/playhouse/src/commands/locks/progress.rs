@@ -1,9 +1,9 @@
-//! How far a long run is: one line that changes on a terminal, a line now and then elsewhere.
+//! The progress of a long run: one line that is redrawn on a terminal, a line every 2 seconds elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use hierlock::Progress;
+use hierlock::ProvisionProgress;
 
 const WIDTH: u64 = 24;
 const ON_A_TERMINAL: Duration = Duration::from_millis(100);
@@ -20,7 +20,7 @@ impl Display {
         Self { is_terminal: io::stderr().is_terminal(), last: None }
     }
 
-    pub(super) fn show(&mut self, progress: &Progress) {
+    pub(super) fn show(&mut self, progress: &ProvisionProgress) {
         let pause = if self.is_terminal { ON_A_TERMINAL } else { ELSEWHERE };
         let is_last = progress.present == progress.total;
         if !is_last && self.last.is_some_and(|last| last.elapsed() < pause) {
@@ -28,7 +28,7 @@ impl Display {
         }
         self.last = Some(Instant::now());
         let (start, end) = if self.is_terminal { ("\r\x1b[K", "") } else { ("", "\n") };
-        // Nobody who cannot see it needs to be told.
+        // If stderr is closed, there is no one to show it to.
         let _ = write!(io::stderr(), "{start}{}{end}", line(progress));
         let _ = io::stderr().flush();
     }
@@ -40,22 +40,22 @@ impl Display {
     }
 }
 
-fn line(progress: &Progress) -> String {
-    let Progress { total, present, made, elapsed } = *progress;
+fn line(progress: &ProvisionProgress) -> String {
+    let ProvisionProgress { total, present, created, elapsed } = *progress;
     let share = |whole: u64| (present * whole).checked_div(total).unwrap_or(whole);
     let done = usize::try_from(share(WIDTH)).unwrap_or(0);
     let left = usize::try_from(WIDTH).unwrap_or(0) - done;
     let bar = format!("[{}{}]", "#".repeat(done), ".".repeat(left));
     let mut line = format!("{bar} {:>3} %  {} of {} rows", share(100), grouped(present), grouped(total));
-    if made > 0 {
-        let rate = made as f64 / elapsed.as_secs_f64().max(0.001);
+    if created > 0 {
+        let rate = created as f64 / elapsed.as_secs_f64().max(0.001);
         let eta = (total - present) as f64 / rate;
         line += &format!("  {}/s  ETA {eta:.0} s", grouped(rate as u64));
     }
     line
 }
 
-/// With commas between thousands.
+/// Formats a number with commas between thousands.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -73,18 +73,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_how_fast_and_how_long() {
-        let half = Progress {
+    fn a_line_shows_share_rate_and_time_left() {
+        let half = ProvisionProgress {
             total: 3_000_000,
             present: 1_500_000,
-            made: 1_000_000,
+            created: 1_000_000,
             elapsed: Duration::from_secs(4),
         };
         assert_eq!(
             line(&half),
             "[############............]  50 %  1,500,000 of 3,000,000 rows  250,000/s  ETA 6 s"
         );
-        let begun = Progress { total: 30, ..Progress::default() };
+        let begun = ProvisionProgress { total: 30, ..ProvisionProgress::default() };
         assert_eq!(line(&begun), "[........................]   0 %  0 of 30 rows");
     }
 

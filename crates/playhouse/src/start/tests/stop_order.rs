@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::services::SERVICES;
 
-/// With this file, every loop of every role runs.
+/// A configuration with which every loop runs.
 const EVERY_LOOP: &str = r#"
 [identity]
 issuer = "https://id.example.com"
@@ -23,13 +23,13 @@ kind = "webhook"
 url = "http://127.0.0.1:9000"
 "#;
 
-/// Loops that hand work to another one, which stops later: the same process still handles what is handed over during the stop.
+/// Loops that hand work to another loop. That one stops later, so the process still handles the work during the stop.
 const REQUIRED: [StopOrder; 3] = [
     // The recorder records the matches that engines leave.
     StopOrder { earlier: "matchmaking-engine", later: "matchmaking-recorder" },
     // The relay publishes the matches that the recorder records.
     StopOrder { earlier: "matchmaking-recorder", later: "outbox-relay" },
-    // The intake reads the events that the relay publishes. An embedded bus is gone with the process.
+    // The intake reads the events that the relay publishes. An embedded bus ends with the process.
     StopOrder { earlier: "outbox-relay", later: "notification-intake" },
 ];
 
@@ -43,34 +43,39 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 23] = [
-    "audit-log-keeper",
+const OTHERS: [&str; 28] = [
+    "audit-log-cleaner",
+    "console-live",
+    "console-session-cleaner",
     "drops-gauges",
     "drops-reconciler",
     "drops-reservations",
     "drops-webhooks",
     "fleet-heartbeat",
-    "idempotency-keeper",
+    "fleet-samples",
+    "fleet-watch",
+    "idempotency-cleaner",
     "identity-keys",
+    "jobs",
     "limits-sweep",
     "matchmaking-abandoned",
-    "matchmaking-abandoned-keeper",
+    "matchmaking-abandoned-cleaner",
     "matchmaking-presence",
     "matchmaking-pushes",
     "matchmaking-wakes",
     "notification-broadcasts",
+    "notification-cleaner",
     "notification-deliveries",
     "notification-intake",
-    "notification-keeper",
     "notification-watch",
-    "outbox-keeper",
+    "outbox-cleaner",
     outbox::RELAY,
     "session-ends",
     "session-history",
 ];
 
 /// Runs loops with these names and orders until all are up, then stops them. Returns their names in the order in which they ended.
-async fn stopped(names: &[&'static str], orders: &[StopOrder]) -> Vec<&'static str> {
+async fn run_and_stop(names: &[&'static str], orders: &[StopOrder]) -> Vec<&'static str> {
     let (started, ended) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
     let loops = names.iter().map(|name| {
         let name: &'static str = name;
@@ -106,7 +111,7 @@ async fn stopped(names: &[&'static str], orders: &[StopOrder]) -> Vec<&'static s
 }
 
 #[tokio::test]
-async fn loops_stop_before_those_that_work_on_what_they_leave() {
+async fn loops_stop_before_the_loops_that_handle_their_work() {
     let loops = open(SERVICES, EVERY_LOOP).await.unwrap().loops;
     let names: Vec<&'static str> = loops.iter().map(Loop::name).collect();
     let orders = Loop::stop_orders(&loops);
@@ -114,35 +119,35 @@ async fn loops_stop_before_those_that_work_on_what_they_leave() {
         let is_known = |name| names.contains(name);
         assert!(is_known(earlier) && is_known(later), "{earlier} before {later}: no such loop in {names:?}");
     }
-    let ended = stopped(&names, &orders).await;
+    let ended = run_and_stop(&names, &orders).await;
     let place = |name: &str| ended.iter().position(|ended| *ended == name).unwrap();
     for StopOrder { earlier, later } in orders.iter().chain(&REQUIRED) {
         assert!(place(earlier) < place(later), "{later} stopped before {earlier}: {ended:?}");
     }
     assert!(
         place("notification-intake") == names.len() - 1 && place("outbox-relay") == names.len() - 2,
-        "the relay and the intake stop last, after every loop that may leave an event: {ended:?}"
+        "the relay and the intake must stop last, after every loop that may append an event: {ended:?}"
     );
 }
 
-/// Whether the loop stops before the relay, directly or because others stop in between.
+/// Returns whether the loop stops before the relay, directly or through other loops.
 fn stops_before_relay(name: &str, orders: &[StopOrder]) -> bool {
     let mut later = orders.iter().filter(|order| order.earlier == name).map(|order| order.later);
     later.any(|later| later == outbox::RELAY || stops_before_relay(later, orders))
 }
 
-/// An event that is appended after the relay has stopped waits for the next start, or for another process.
+/// An event appended after the relay has stopped would wait for the next start, or for another process.
 #[tokio::test]
-async fn every_loop_that_appends_events_stops_before_the_relay() {
+async fn loops_that_append_events_stop_before_the_relay() {
     let loops = open(SERVICES, EVERY_LOOP).await.unwrap().loops;
     let found: BTreeSet<&str> = loops.iter().map(Loop::name).collect();
     let known: BTreeSet<&str> = APPENDING.into_iter().chain(OTHERS).collect();
-    assert_eq!(found, known, "say here of a new loop whether it appends events");
+    assert_eq!(found, known, "add a new loop to APPENDING or to OTHERS");
     let orders = Loop::stop_orders(&loops);
     for name in APPENDING {
         assert!(
             stops_before_relay(name, &orders),
-            "{name} may append events that nobody publishes: {orders:?}"
+            "{name} may append events after the relay has stopped: {orders:?}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The differences between clients.
+//! Platforms and versions of clients.
 
 use testkit::eventually;
 
@@ -30,20 +30,21 @@ min_version = "9"
 [gateway.features.secret]
 "#;
 
-fn of(request: RequestBuilder, platform: &str, version: &str) -> RequestBuilder {
+/// Adds the headers of a client. Empty values are left out.
+fn from_client(request: RequestBuilder, platform: &str, version: &str) -> RequestBuilder {
     let headers = [("x-client-platform", platform), ("x-client-version", version)];
-    let said = headers.iter().filter(|(_, value)| !value.is_empty());
-    said.fold(request, |request, (name, value)| request.header(*name, *value))
+    let present = headers.iter().filter(|(_, value)| !value.is_empty());
+    present.fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_too_old_is_told_to_update_and_where() {
-    let door = Door::open(SETTINGS).await;
-    let token = door.token("ada").await;
-    let ask = async |platform: &str, version: &str| {
-        sent(of(door.get("/v1/me").bearer_auth(&token), platform, version)).await
+async fn outdated_client_must_update() {
+    let gateway = Gateway::start(SETTINGS).await;
+    let token = gateway.token("ada").await;
+    let fetch = async |platform: &str, version: &str| {
+        send(from_client(gateway.get("/v1/me").bearer_auth(&token), platform, version)).await
     };
-    for (platform, version, place) in [
+    for (platform, version, update_url) in [
         ("ios", "1.3.99", json!("https://example.com/ios")),
         ("ios", "1.4.0-beta.1", Value::Null),
         ("ios", "0", json!("https://example.com/ios")),
@@ -51,17 +52,17 @@ async fn who_is_too_old_is_told_to_update_and_where() {
         ("console", "2.9", Value::Null),
         ("console", "", Value::Null),
     ] {
-        let answer = ask(platform, version).await;
+        let response = fetch(platform, version).await;
         if version == "1.4.0-beta.1" {
-            assert_eq!(answer.status, 200, "what follows the numbers is not compared: {answer:?}");
+            assert_eq!(response.status, 200, "a pre-release suffix is not compared: {response:?}");
             continue;
         }
-        let problem = assert_problem(&answer, 426);
-        assert!(answer.header("ratelimit").contains(";r="), "{answer:?}");
-        let least = if platform == "ios" { "1.4.0" } else { "3" };
-        assert_eq!(problem["min_version"], least, "{problem}");
-        assert_eq!(problem["update_url"], place, "{problem}");
-        assert!(problem["detail"].as_str().unwrap().contains(least), "{problem}");
+        let problem = assert_problem(&response, 426);
+        assert!(response.header("ratelimit").contains(";r="), "{response:?}");
+        let min_version = if platform == "ios" { "1.4.0" } else { "3" };
+        assert_eq!(problem["min_version"], min_version, "{problem}");
+        assert_eq!(problem["update_url"], update_url, "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(min_version), "{problem}");
     }
     for (platform, version) in [
         ("ios", "1.4"),
@@ -74,21 +75,22 @@ async fn who_is_too_old_is_told_to_update_and_where() {
         ("", "0.1"),
         ("toaster", "0.1"),
     ] {
-        assert_eq!(ask(platform, version).await.status, 200, "{platform} {version}");
+        assert_eq!(fetch(platform, version).await.status, 200, "{platform} {version}");
     }
-    // It is the first thing that an old client hears, also from routes that change something, also when it is nobody.
-    let nobody =
-        sent(of(door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })), "ios", "1")).await;
-    assert_problem(&nobody, 426);
+    // The version is checked first: also on routes that change something, and without credentials.
+    let anonymous =
+        send(from_client(gateway.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })), "ios", "1"))
+            .await;
+    assert_problem(&anonymous, 426);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_is_told_what_is_configured_for_them() {
-    let door = Door::open(SETTINGS).await;
-    let ask = async |platform: &str, version: &str| {
-        let answer = sent(of(door.get("/v1/client-config"), platform, version)).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()
+async fn client_config_depends_on_platform_and_version() {
+    let gateway = Gateway::start(SETTINGS).await;
+    let fetch = async |platform: &str, version: &str| {
+        let response = send(from_client(gateway.get("/v1/client-config"), platform, version)).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()
     };
     let features =
         |pets: bool, beta: bool| json!({ "pets": pets, "chat": true, "beta": beta, "secret": false });
@@ -101,10 +103,10 @@ async fn everybody_is_told_what_is_configured_for_them() {
         ("web", "10.1", features(false, true)),
         ("", "2.0.0", features(false, false)),
         ("", "", features(false, false)),
-        // Too old to do anything else.
+        // Too old for any other route.
         ("ios", "0.1", features(false, false)),
     ] {
-        let config = ask(platform, version).await;
+        let config = fetch(platform, version).await;
         assert_eq!(config["features"], expected, "{platform} {version}");
         let hidden = if platform == "ios" { 4 } else { 0 };
         assert_eq!(config["hidden"].as_array().unwrap().len(), hidden, "{config}");
@@ -113,7 +115,7 @@ async fn everybody_is_told_what_is_configured_for_them() {
             (&json!(["duel"]), &json!("x-playhouse-csrf"))
         );
     }
-    let old = ask("ios", "0.1").await;
+    let old = fetch("ios", "0.1").await;
     assert_eq!(
         (&old["min_version"], &old["update_url"]),
         (&json!("1.4.0"), &json!("https://example.com/ios"))
@@ -122,56 +124,56 @@ async fn everybody_is_told_what_is_configured_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_platform_does_not_see_what_is_hidden_from_it() {
-    let door = Door::open(SETTINGS).await;
-    let token = door.token("ada").await;
-    let ask = async |path: &str, platform: &str| {
-        let answer = sent(of(door.get(path).bearer_auth(&token), platform, "2")).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()
+async fn hidden_fields_are_removed_for_their_platform() {
+    let gateway = Gateway::start(SETTINGS).await;
+    let token = gateway.token("ada").await;
+    let fetch = async |path: &str, platform: &str| {
+        let response = send(from_client(gateway.get(path).bearer_auth(&token), platform, "2")).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()
     };
-    let me = ask("/v1/me", "web").await;
+    let me = fetch("/v1/me", "web").await;
     let customer = shop::Customer {
         user: me["user_id"].as_str().unwrap().to_owned(),
         account: me["accounts"][0]["account_id"].as_str().unwrap().to_owned(),
     };
-    door.shop().buy(&customer, "gems", "order-1").await;
-    // So that nothing changes meanwhile.
-    eventually("the purchase is told", PATIENCE, async || {
-        ask("/v1/notifications", "web").await["unread"] == 1
+    gateway.shop().buy(&customer, "gems", "order-1").await;
+    // Wait, so that nothing changes between the requests below.
+    eventually("the player is notified of the purchase", PATIENCE, async || {
+        fetch("/v1/notifications", "web").await["unread"] == 1
     })
     .await;
 
-    // Only what is hidden is missing, only there, and nothing else has changed.
+    // Only the hidden fields are missing, and only for their platform.
     for platform in ["web", "", "toaster"] {
-        let me = ask("/v1/me", platform).await;
+        let me = fetch("/v1/me", platform).await;
         assert!(me["roles"].is_array() && me["accounts"][0]["created_at"].is_string(), "{me}");
     }
-    let mut expected = ask("/v1/me", "web").await;
+    let mut expected = fetch("/v1/me", "web").await;
     expected.as_object_mut().unwrap().remove("roles").unwrap();
     expected["accounts"][0].as_object_mut().unwrap().remove("created_at").unwrap();
-    assert_eq!(ask("/v1/me", "ios").await, expected);
+    assert_eq!(fetch("/v1/me", "ios").await, expected);
 
-    let mut expected = ask("/v1/home", "web").await;
+    let mut expected = fetch("/v1/home", "web").await;
     let account = &mut expected["account"]["data"]["accounts"][0];
     account.as_object_mut().unwrap().remove("name").unwrap();
     let owned = &mut expected["entitlements"]["data"]["entitlements"][0];
     assert_eq!(owned["resource"], "gems");
     owned.as_object_mut().unwrap().remove("quantity").unwrap();
-    assert_eq!(ask("/v1/home", "ios").await, expected);
-    // Errors stay as they are.
-    let nobody = sent(of(door.get("/v1/me"), "ios", "2")).await;
-    assert_problem(&nobody, 401);
+    assert_eq!(fetch("/v1/home", "ios").await, expected);
+    // Errors are unchanged.
+    let anonymous = send(from_client(gateway.get("/v1/me"), "ios", "2")).await;
+    assert_problem(&anonymous, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_is_none_is_a_mistake() {
-    let door = Door::open(SETTINGS).await;
-    let token = door.token("ada").await;
+async fn invalid_client_version_is_refused() {
+    let gateway = Gateway::start(SETTINGS).await;
+    let token = gateway.token("ada").await;
     for version in ["one", "1.x", "v1", "1..2", "1.2.3.4.5.6.7", "-1", "99999999999999999999999"] {
         for path in ["/v1/me", "/v1/client-config", "/v1/home"] {
-            let answer = sent(of(door.get(path).bearer_auth(&token), "web", version)).await;
-            let problem = assert_problem(&answer, 400);
+            let response = send(from_client(gateway.get(path).bearer_auth(&token), "web", version)).await;
+            let problem = assert_problem(&response, 400);
             assert!(
                 problem["detail"].as_str().unwrap().contains("x-client-version must be numbers"),
                 "{problem}"
@@ -181,16 +183,16 @@ async fn a_version_that_is_none_is_a_mistake() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_hides_what_the_ticket_hides() {
+async fn stream_hides_the_hidden_fields_of_a_ticket() {
     let settings = "[gateway.platforms.ios]\nhidden = [\"tickets.expires_at\"]\n";
-    let door = Door::open(settings).await;
-    let token = door.token("ada").await;
-    let ask = door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" }));
-    let made = sent(of(ask.bearer_auth(&token), "ios", "1")).await.json();
+    let gateway = Gateway::start(settings).await;
+    let token = gateway.token("ada").await;
+    let create = gateway.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" }));
+    let made = send(from_client(create.bearer_auth(&token), "ios", "1")).await.json();
     assert!(made.get("expires_at").is_none() && made["state"] == "WAITING", "{made}");
     let path = format!("/v1/matchmaking/tickets/{}", made["ticket_id"].as_str().unwrap());
     for (platform, sees) in [("ios", false), ("web", true)] {
-        let stream = of(door.get(&format!("{path}/stream")).bearer_auth(&token), platform, "1");
+        let stream = from_client(gateway.get(&format!("{path}/stream")).bearer_auth(&token), platform, "1");
         let mut stream = stream.send().await.unwrap();
         let mut events = String::new();
         while !events.contains("WAITING") {
@@ -198,9 +200,9 @@ async fn a_stream_hides_what_the_ticket_hides() {
         }
         assert_eq!(events.contains("expires_at"), sees, "{platform}: {events}");
     }
-    // A field of a route that there is not hides nothing, and is refused at start.
+    // A field of an unknown route is refused at start.
     let (code, _, errors) = run(playhouse(&["serve"]).env("PLAYHOUSE_CONFIG", {
-        let file = door._folder.path().join("wrong.toml");
+        let file = gateway._folder.path().join("wrong.toml");
         std::fs::write(&file, settings.replace("tickets.", "tikkets.")).unwrap();
         file
     }))

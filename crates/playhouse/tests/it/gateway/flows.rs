@@ -1,4 +1,4 @@
-//! A fleet with an issuer, and people who sign in there.
+//! A fleet with an issuer, and players who sign in there.
 
 mod browser;
 
@@ -12,67 +12,67 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::json;
-use sessions::{Claim, Sealer, Session, SessionId, SessionSecret, SessionStore};
-use testkit::{Clients, Folder, OidcProvider, Uris, free_port};
+use sessions::{RefreshClaim, Sealer, Session, SessionId, SessionSecret, SessionStore};
+use testkit::{ClientUris, Folder, OidcClients, OidcProvider, free_port};
 
-use self::browser::form;
-use super::{KEY, shop, soon};
+use super::{KEY, fleet_settings, shop};
 use crate::fleet::Fleet;
 use crate::*;
 
 pub(super) use self::browser::Browser;
 
-const CONFIG: &str = "[hot]\ntimeout = \"2s\"\n[identity]\nclient_secret = \"secret-of-the-client\"\n";
+const CONFIG: &str = "[redis]\ntimeout = \"2s\"\n[identity]\nclient_secret = \"secret-of-the-client\"\n";
 
 /// The example of RFC 7636.
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
-/// The servers, the issuer, and where players find the gateway.
-pub(super) struct Scene {
+/// The servers, the issuer and the public port of the gateway.
+pub(super) struct Setup {
     pub(super) fleet: Fleet,
     pub(super) provider: OidcProvider,
     folder: Folder,
     port: u16,
 }
 
-/// The tokens that a session holds.
-pub(super) struct Held {
+/// The tokens of the issuer in a session.
+pub(super) struct SessionTokens {
     pub(super) refresh: String,
     pub(super) id: String,
 }
 
-impl Scene {
+impl Setup {
     pub(super) async fn start() -> Result<Self, testkit::Error> {
         Self::with_tokens_for(Duration::from_secs(300)).await
     }
 
-    /// With access tokens that live for so long.
+    /// Starts an issuer whose access tokens live this long.
     pub(super) async fn with_tokens_for(life: Duration) -> Result<Self, testkit::Error> {
         let (port, folder) = (free_port().unwrap(), Folder::fresh().unwrap());
-        let uris = Uris::at(&format!("http://127.0.0.1:{port}"));
-        let clients = Clients { uris, access_token_life: life, ..Clients::default() };
+        let uris = ClientUris::at(&format!("http://127.0.0.1:{port}"));
+        let clients = OidcClients { uris, access_token_life: life, ..OidcClients::default() };
         let (fleet, provider) = tokio::try_join!(Fleet::start(), OidcProvider::start(clients))?;
-        let scene = Self { fleet, provider, folder, port };
-        scene.configure("");
-        Ok(scene)
+        let setup = Self { fleet, provider, folder, port };
+        setup.configure("");
+        Ok(setup)
     }
 
-    /// Settings beside the usual ones, for processes that are started from now on.
+    /// Adds settings for processes that start later.
     pub(super) fn configure(&self, more: &str) {
-        std::fs::write(self.config(), format!("{}{CONFIG}{}{more}", soon(), shop::operators())).unwrap();
+        std::fs::write(self.config(), format!("{}{CONFIG}{}{more}", fleet_settings(), shop::operators()))
+            .unwrap();
     }
 
     fn config(&self) -> std::path::PathBuf {
         self.folder.path().join("playhouse.toml")
     }
 
-    /// Where the gateway is found: the first of its processes.
+    /// Returns the public address of the gateway, which its first process serves.
     pub(super) fn public(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// A process that is about to be started.
+    /// A process with these roles, not started yet.
     pub(super) fn program(&self, roles: &str) -> Program {
         let config = self.config();
         self.fleet
@@ -81,30 +81,30 @@ impl Scene {
             .env("PLAYHOUSE_GATEWAY_PUBLIC_URL", format!("http://{}", self.public()))
     }
 
-    /// The process that players find.
+    /// The process at the public address, not started yet.
     pub(super) fn first(&self) -> Program {
         self.program("gateway,service-api")
             .args(["--set".to_owned(), format!("listen.gateway={}", self.public())])
     }
 
-    /// Processes of the gateway, ready to serve; the first is the one that players find.
-    pub(super) async fn gateways(&self, count: usize) -> Vec<Door> {
-        let mut doors = vec![Door::open(&self.first()).await];
+    /// Starts gateways and waits until they are ready. The first has the public address.
+    pub(super) async fn start_gateways(&self, count: usize) -> Vec<Gateway> {
+        let mut gateways = vec![Gateway::start(&self.first()).await];
         for _ in 1..count {
-            doors.push(Door::open(&self.program("gateway,service-api")).await);
+            gateways.push(Gateway::start(&self.program("gateway,service-api")).await);
         }
-        doors
+        gateways
     }
 
-    /// Signs somebody in, as a browser does.
+    /// Signs a player in with a browser.
     pub(super) async fn sign_in(&self, name: &str) -> Player {
         let mut browser = Browser::default();
         browser.sign_in(&format!("http://{}/login?return_to=/openapi.json", self.public()), name).await;
-        let secret = browser.cookie("playhouse").expect("a session");
+        let secret = browser.cookie("playhouse").expect("no session cookie");
         Player::with("cookie", format!("playhouse={secret}"))
     }
 
-    /// Somebody with an access token, as a game client has it.
+    /// Returns a player with an access token, like a game client.
     pub(super) async fn player(&self, name: &str) -> Player {
         let callback = format!("http://{}/login/callback", self.public());
         let mut url = self.provider.url("/auth");
@@ -130,16 +130,16 @@ impl Scene {
         Player::with("authorization", format!("Bearer {}", tokens["access_token"].as_str().unwrap()))
     }
 
-    /// Asks the issuer for tokens, as the gateway does.
+    /// Requests tokens from the issuer, like the gateway.
     pub(super) async fn token(&self, fields: &[(&str, &str)]) -> (u16, Value) {
         let request = Client::new()
             .post(self.provider.url("/token"))
             .basic_auth("playhouse", Some("secret-of-the-client"));
-        let answer = form(request, fields).send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+        let response = form(request, fields).send().await.unwrap();
+        (response.status().as_u16(), response.json().await.unwrap())
     }
 
-    /// The sessions, as the processes see them.
+    /// Opens the session store of the processes.
     pub(super) async fn sessions(&self) -> SessionStore {
         let redis = redis_store::Redis::open(&self.fleet.redis.url(), PATIENCE).await.unwrap();
         SessionStore::new(&RedisStore::Redis(redis), "", Duration::from_secs(3600), Clock::system())
@@ -150,19 +150,19 @@ impl Scene {
         let (sessions, id) = (self.sessions().await, player.session());
         let mut found = sessions.read(&id).await.unwrap().unwrap();
         change(&mut found.session);
-        let Claim::Yours(lease) = sessions.claim(&id, found.version, PATIENCE).await.unwrap() else {
-            panic!("somebody refreshes it")
+        let RefreshClaim::Granted(lease) = sessions.claim(&id, found.version, PATIENCE).await.unwrap() else {
+            panic!("a process refreshes the session")
         };
         assert!(sessions.replace(&lease, &found.session).await.unwrap());
     }
 
-    /// Has the session look as if its access token were about to expire.
-    pub(super) async fn is_due(&self, player: &Player) {
+    /// Makes the session due for a refresh.
+    pub(super) async fn make_refresh_due(&self, player: &Player) {
         self.edit(player, |session| session.refresh_after = Some(0)).await;
     }
 
-    /// What is sealed in the session of a player.
-    pub(super) async fn held(&self, player: &Player) -> Held {
+    /// Returns the sealed tokens of a player's session.
+    pub(super) async fn session_tokens(&self, player: &Player) -> SessionTokens {
         let id = player.session();
         let found = self.sessions().await.read(&id).await.unwrap().unwrap();
         let key = Secret::parse(&config::Value::Text(KEY.to_owned())).unwrap();
@@ -170,31 +170,31 @@ impl Scene {
         let text = Sealer::new(&[key]).unwrap().open(&purpose, &found.session.tokens).unwrap();
         let tokens: Value = serde_json::from_str(&text).unwrap();
         let text = |name: &str| tokens[name].as_str().unwrap().to_owned();
-        Held { refresh: text("refresh"), id: text("id") }
+        SessionTokens { refresh: text("refresh"), id: text("id") }
     }
 }
 
-/// A process of the gateway.
-pub(super) struct Door {
-    pub(super) running: Running,
+/// A gateway process.
+pub(super) struct Gateway {
+    pub(super) running: RunningProgram,
     pub(super) at: String,
-    pub(super) internal: String,
+    pub(super) service_api: String,
     pub(super) admin: String,
 }
 
-impl Door {
-    /// Starts it and waits until it is ready.
-    pub(super) async fn open(program: &Program) -> Self {
+impl Gateway {
+    /// Starts a process and waits until it is ready.
+    pub(super) async fn start(program: &Program) -> Self {
         let running = program.start().unwrap();
         let addresses = addresses(&running).await;
         let address = |name: &str| addresses[name].clone();
-        let (at, internal, admin) = (address("gateway"), address("internal"), address("admin"));
-        let door = Self { running, at, internal, admin };
-        door.is_ready().await;
-        door
+        let (at, service_api, admin) = (address("gateway"), address("service_api"), address("admin"));
+        let gateway = Self { running, at, service_api, admin };
+        gateway.wait_until_ready().await;
+        gateway
     }
 
-    pub(super) async fn is_ready(&self) {
+    pub(super) async fn wait_until_ready(&self) {
         testkit::eventually("the process is ready", PATIENCE, async || {
             let (status, report) = get(format!("http://{}/readyz", self.admin)).await;
             if status == 200 && report["degraded"] == false { Ok(()) } else { Err(report.to_string()) }
@@ -203,7 +203,7 @@ impl Door {
     }
 }
 
-/// Somebody who has proved who they are, with a session or with a token. Clones are the same.
+/// A player with a session or an access token.
 #[derive(Clone)]
 pub(super) struct Player {
     client: Client,
@@ -217,18 +217,18 @@ impl Player {
         Self { client, header, value: value.into() }
     }
 
-    /// The same person, whose requests share no connection with those of this one.
-    pub(super) fn elsewhere(&self) -> Self {
+    /// Returns the same player with separate connections.
+    pub(super) fn with_new_connections(&self) -> Self {
         Self::with(self.header, self.value.to_string())
     }
 
-    /// The secret of the session.
+    /// Returns the secret of the session cookie.
     pub(super) fn secret(&self) -> &str {
-        self.value.strip_prefix("playhouse=").expect("somebody with a session")
+        self.value.strip_prefix("playhouse=").expect("the player has no session")
     }
 
     pub(super) fn session(&self) -> SessionId {
-        SessionSecret::of_cookie(self.secret()).id()
+        SessionSecret::from_cookie(self.secret()).id()
     }
 
     pub(super) fn request(&self, method: Method, at: &str, path: &str) -> RequestBuilder {
@@ -237,36 +237,36 @@ impl Player {
     }
 
     pub(super) async fn get(&self, at: &str, path: &str) -> (u16, Value) {
-        answered(self.request(Method::GET, at, path)).await
+        send(self.request(Method::GET, at, path)).await
     }
 
-    /// Who the gateway says this is.
+    /// Requests the player's own user.
     pub(super) async fn me(&self, at: &str) -> (u16, Value) {
         self.get(at, "/v1/me").await
     }
 
     pub(super) async fn join(&self, at: &str, queue: &str) -> (u16, Value) {
         let request = self.request(Method::POST, at, "/v1/matchmaking/tickets");
-        answered(request.json(&json!({ "queue": queue }))).await
+        send(request.json(&json!({ "queue": queue }))).await
     }
 
     pub(super) async fn leave(&self, at: &str, ticket: &str) -> u16 {
         let path = format!("/v1/matchmaking/tickets/{ticket}");
-        answered(self.request(Method::DELETE, at, &path)).await.0
+        send(self.request(Method::DELETE, at, &path)).await.0
     }
 
-    /// Follows a ticket.
+    /// Opens the stream of a ticket.
     pub(super) async fn follow(&self, at: &str, ticket: &str) -> Events {
-        Events::of(self.request(Method::GET, at, &stream_of(ticket)).send().await.unwrap())
+        Events::new(self.request(Method::GET, at, &stream_of(ticket)).send().await.unwrap())
     }
 }
 
-/// Where a ticket is followed.
+/// Returns the path of a ticket's stream.
 pub(super) fn stream_of(ticket: &str) -> String {
     format!("/v1/matchmaking/tickets/{ticket}/stream")
 }
 
-async fn answered(request: RequestBuilder) -> (u16, Value) {
+async fn send(request: RequestBuilder) -> (u16, Value) {
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
     let text = response.text().await.unwrap();
@@ -277,18 +277,18 @@ async fn answered(request: RequestBuilder) -> (u16, Value) {
 pub(super) struct Events {
     response: Response,
     text: String,
-    /// How soon to connect again, as the stream says.
+    /// The reconnect delay that the stream has sent.
     pub(super) retry: Duration,
 }
 
 impl Events {
-    pub(super) fn of(response: Response) -> Self {
+    pub(super) fn new(response: Response) -> Self {
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()[CONTENT_TYPE], "text/event-stream");
         Self { response, text: String::new(), retry: Duration::ZERO }
     }
 
-    /// The name and the data of the next event; nothing when the stream is over.
+    /// Returns the name and the data of the next event, or `None` at the end of the stream.
     pub(super) async fn next(&mut self) -> Option<(String, Value)> {
         let deadline = tokio::time::Instant::now() + PATIENCE * 2;
         loop {
@@ -306,22 +306,29 @@ impl Events {
                 }
             }
             let chunk = tokio::time::timeout_at(deadline, self.response.chunk()).await;
-            let chunk = chunk.expect("an event in time").unwrap()?;
+            let chunk = chunk.expect("no event in time").unwrap()?;
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }
 
-    /// The next event, which is the ticket in this state.
+    /// Waits for the next event, which must be the ticket in this state.
     pub(super) async fn expect(&mut self, state: &str) -> Value {
         let (name, data) = self.next().await.unwrap();
         assert_eq!((name.as_str(), data["state"].as_str()), ("ticket", Some(state)), "{data}");
         data
     }
 
-    /// The next event, which is the last.
-    pub(super) async fn last(&mut self) -> String {
+    /// Waits for the next event, which must be the last.
+    pub(super) async fn last(&mut self) -> (String, Value) {
         let (name, data) = self.next().await.unwrap();
         assert_eq!(self.next().await, None, "after {name}: {data}");
-        name
+        (name, data)
+    }
+
+    /// Waits for the next event, which must be `end`. Returns its code.
+    pub(super) async fn end_code(&mut self) -> String {
+        let (name, data) = self.last().await;
+        assert_eq!(name, "end", "{data}");
+        data["code"].as_str().unwrap().to_owned()
     }
 }

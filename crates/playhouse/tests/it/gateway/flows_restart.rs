@@ -1,4 +1,4 @@
-//! Processes that are replaced one after the other while people play.
+//! A rolling restart of gateways while players are connected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use reqwest::{Method, Response};
 use testkit::{eventually, free_port, need};
 use tokio::task::JoinSet;
 
-use super::flows::{Door, Events, Player, Scene, stream_of};
+use super::flows::{Events, Gateway, Player, Setup, stream_of};
 use crate::*;
 
-/// How many wait for each other, and one more for whom they all wait.
+/// Players who wait for a match. It needs one more, who joins later.
 const FOLLOWERS: usize = 20;
 const CALLERS: usize = 8;
 
@@ -23,54 +23,60 @@ assigner = "here"
 addresses = ["{match_id}.test:7777"]
 "#;
 
-/// Both processes, as a client knows them: it tries the other one when nobody answers.
+/// The addresses of both processes. A client tries the other one if a process does not respond.
 #[derive(Clone)]
-struct Both([String; 2]);
+struct BothGateways([String; 2]);
 
-impl Both {
-    /// What one of them answers; this one is asked first.
-    async fn answer(&self, first: usize, player: &Player, path: &str) -> Response {
+impl BothGateways {
+    /// Returns the response of one of them, trying `first` first.
+    async fn get(&self, first: usize, player: &Player, path: &str) -> Response {
         let mut last = None;
         for attempt in 0..4 {
             match player.request(Method::GET, &self.0[(first + attempt) % 2], path).send().await {
                 Ok(response) => return response,
-                // Nothing was answered: refused, or closed before the request was read.
+                // Refused, or closed before the request was read.
                 Err(error) => last = Some(error),
             }
         }
-        panic!("neither answers: {last:?}");
+        panic!("neither process responds: {last:?}");
     }
 }
 
 #[derive(Default)]
-struct Seen {
-    over: AtomicBool,
+struct Progress {
+    stopped: AtomicBool,
     calls: AtomicUsize,
-    /// Streams that have been taken up again.
+    /// How many streams were opened again.
     resumed: AtomicUsize,
 }
 
-/// Calls until it is over; everything must be answered.
-async fn call(player: Player, both: Both, seen: Arc<Seen>) {
-    while !seen.over.load(Ordering::SeqCst) {
-        let turn = seen.calls.fetch_add(1, Ordering::SeqCst);
-        let response = both.answer(turn, &player, "/v1/me").await;
+/// Sends requests until it is stopped. Each must succeed.
+async fn call(player: Player, both: BothGateways, progress: Arc<Progress>) {
+    while !progress.stopped.load(Ordering::SeqCst) {
+        let turn = progress.calls.fetch_add(1, Ordering::SeqCst);
+        let response = both.get(turn, &player, "/v1/me").await;
         let status = response.status();
         let text = response.text().await.unwrap();
         assert_eq!(status, 200, "{text}");
     }
 }
 
-/// Follows a ticket wherever it can be followed, until the match is found. Returns where that is.
-async fn follow(player: Player, both: Both, ticket: String, mut events: Events, seen: Arc<Seen>) -> String {
+/// Follows a ticket at either process until it is assigned. Returns the connection.
+async fn follow(
+    player: Player,
+    both: BothGateways,
+    ticket: String,
+    mut events: Events,
+    progress: Arc<Progress>,
+) -> String {
     events.expect("WAITING").await;
-    assert_eq!(events.last().await, "reconnect");
+    assert_eq!(events.last().await.0, "reconnect");
     let mut at = 1;
     loop {
         assert!(events.retry >= Duration::from_millis(200), "{:?}", events.retry);
         tokio::time::sleep(events.retry).await;
-        events = Events::of(both.answer(at, &player, &stream_of(&ticket)).await);
-        seen.resumed.fetch_add(1, Ordering::SeqCst);
+        events = Events::new(both.get(at, &player, &stream_of(&ticket)).await);
+        progress.resumed.fetch_add(1, Ordering::SeqCst);
         loop {
             let (name, data) = events.next().await.unwrap();
             match (name.as_str(), data["state"].as_str()) {
@@ -87,62 +93,63 @@ async fn follow(player: Player, both: Both, ticket: String, mut events: Events, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replacing_all_processes_costs_nobody_a_request_a_stream_or_a_match() {
-    let scene = need!(Scene::start().await);
-    scene.configure(RAID);
+async fn rolling_restart_loses_no_request_stream_or_match() {
+    let setup = need!(Setup::start().await);
+    setup.configure(RAID);
     let other = format!("127.0.0.1:{}", free_port().unwrap());
     let programs = [
-        scene.first(),
-        scene.program("gateway,service-api").args(["--set".to_owned(), format!("listen.gateway={other}")]),
+        setup.first(),
+        setup.program("gateway,service-api").args(["--set".to_owned(), format!("listen.gateway={other}")]),
     ];
-    let mut doors = Vec::new();
+    let mut gateways = Vec::new();
     for program in &programs {
-        doors.push(Door::open(program).await);
+        gateways.push(Gateway::start(program).await);
     }
-    let engine = scene.program("matchmaking-engine").start().unwrap();
+    let engine = setup.program("matchmaking-engine").start().unwrap();
     addresses(&engine).await;
-    let both = Both([doors[0].at.clone(), doors[1].at.clone()]);
-    let seen = Arc::new(Seen::default());
+    let both = BothGateways([gateways[0].at.clone(), gateways[1].at.clone()]);
+    let progress = Arc::new(Progress::default());
 
-    let ada = scene.sign_in("ada").await;
+    let ada = setup.sign_in("ada").await;
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
-        callers.spawn(call(ada.clone(), both.clone(), seen.clone()));
+        callers.spawn(call(ada.clone(), both.clone(), progress.clone()));
     }
     let mut followers = JoinSet::new();
     for n in 0..FOLLOWERS {
-        let player = scene.player(&format!("player-{n}")).await;
+        let player = setup.player(&format!("player-{n}")).await;
         let (status, ticket) = player.join(&both.0[n % 2], "raid").await;
         assert_eq!(status, 201, "{ticket}");
         let ticket = ticket["ticket_id"].as_str().unwrap().to_owned();
         let events = player.follow(&both.0[0], &ticket).await;
-        followers.spawn(follow(player, both.clone(), ticket, events, seen.clone()));
+        followers.spawn(follow(player, both.clone(), ticket, events, progress.clone()));
     }
-    let last = scene.player("player-last").await;
+    let last = setup.player("player-last").await;
 
-    doors[0].running.sigterm();
-    assert_eq!(doors[0].running.wait(PATIENCE).await.code(), Some(0));
-    eventually("most follow their tickets at the other process", PATIENCE, async || {
-        seen.resumed.load(Ordering::SeqCst) >= FOLLOWERS / 2
+    gateways[0].running.sigterm();
+    assert_eq!(gateways[0].running.wait(PATIENCE).await.code(), Some(0));
+    eventually("most players follow their tickets at the other process", PATIENCE, async || {
+        progress.resumed.load(Ordering::SeqCst) >= FOLLOWERS / 2
     })
     .await;
-    // While one of the two is away.
+    // The last player joins while one process is down.
     assert_eq!(last.join(&both.0[1], "raid").await.0, 201);
-    doors[0] = Door::open(&programs[0]).await;
-    assert_eq!(doors[0].at, both.0[0]);
-    let mut places = Vec::new();
-    while let Some(place) = followers.join_next().await {
-        places.push(place.unwrap());
+    gateways[0] = Gateway::start(&programs[0]).await;
+    assert_eq!(gateways[0].at, both.0[0]);
+    let mut connections = Vec::new();
+    while let Some(connection) = followers.join_next().await {
+        connections.push(connection.unwrap());
     }
-    places.dedup();
-    assert_eq!(places.len(), 1, "{places:?}");
+    connections.dedup();
+    assert_eq!(connections.len(), 1, "{connections:?}");
 
-    doors[1].running.sigterm();
-    assert_eq!(doors[1].running.wait(PATIENCE).await.code(), Some(0));
-    doors[1] = Door::open(&programs[1]).await;
-    let calls = seen.calls.load(Ordering::SeqCst);
-    eventually("it goes on", PATIENCE, async || seen.calls.load(Ordering::SeqCst) >= calls + 100).await;
-    seen.over.store(true, Ordering::SeqCst);
+    gateways[1].running.sigterm();
+    assert_eq!(gateways[1].running.wait(PATIENCE).await.code(), Some(0));
+    gateways[1] = Gateway::start(&programs[1]).await;
+    let calls = progress.calls.load(Ordering::SeqCst);
+    eventually("requests continue", PATIENCE, async || progress.calls.load(Ordering::SeqCst) >= calls + 100)
+        .await;
+    progress.stopped.store(true, Ordering::SeqCst);
     while let Some(caller) = callers.join_next().await {
         caller.unwrap();
     }

@@ -1,4 +1,4 @@
-//! The description of the API: what it says is so.
+//! The gateway behaves as its OpenAPI document says.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use testkit::eventually;
 
 use super::*;
 
-/// Checks a value against a schema: its types, what it must have, and what it may be.
+/// Checks a value against a schema: types, required fields and allowed values.
 fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let schema = document.pointer(reference.trim_start_matches('#')).unwrap();
@@ -19,7 +19,7 @@ fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result
         let Some(options) = schema[choice].as_array() else { continue };
         let tried: Vec<_> = options.iter().map(|option| check(document, option, value, place)).collect();
         if !tried.iter().any(Result::is_ok) {
-            return Err(format!("{place} is none of those that it may be: {tried:?}"));
+            return Err(format!("{place} matches no alternative: {tried:?}"));
         }
     }
     if let Some(words) = schema["enum"].as_array()
@@ -35,7 +35,7 @@ fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result
         "string" => value.is_string(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        other => panic!("{place}: there is no type {other}"),
+        other => panic!("{place}: unknown type {other}"),
     };
     let fits = match &schema["type"] {
         Value::Null => true,
@@ -56,7 +56,7 @@ fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result
             let described = if described.is_null() { &schema["additionalProperties"] } else { described };
             if described.is_object() {
                 check(document, described, field, &format!("{place}.{name}"))?;
-            // A problem may have members for programs beside those that all problems have.
+            // A problem may have extension members.
             } else if schema["properties"].is_object()
                 && described.is_null()
                 && schema["properties"]["request_id"].is_null()
@@ -71,7 +71,7 @@ fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result
     Ok(())
 }
 
-/// The example of a request, where there is a body.
+/// Returns the example body of a request, if it has a body.
 fn example(document: &Value, operation: &Value) -> Option<Value> {
     let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
     if schema.is_null() {
@@ -82,45 +82,45 @@ fn example(document: &Value, operation: &Value) -> Option<Value> {
     Some(schema["example"].clone())
 }
 
-/// The answer is one of those that are described, and as it is described there.
-pub(super) fn check_answer(document: &Value, operation: &Value, what: &str, answer: &Answer) {
-    let described = &operation["responses"][answer.status.to_string()];
-    assert!(described.is_object(), "{what} is not described: {answer:?}");
-    let kind = answer.header("content-type").split(';').next().unwrap();
+/// Asserts that the document describes the response, with this schema.
+pub(super) fn check_response(document: &Value, operation: &Value, what: &str, response: &TestResponse) {
+    let described = &operation["responses"][response.status.to_string()];
+    assert!(described.is_object(), "{what} is not described: {response:?}");
+    let kind = response.header("content-type").split(';').next().unwrap();
     if let Some(content) = described["content"].as_object() {
-        let schema = content.get(kind).unwrap_or_else(|| panic!("{what} is {kind}: {answer:?}"));
-        check(document, &schema["schema"], &answer.json(), "the answer")
+        let schema = content.get(kind).unwrap_or_else(|| panic!("{what} is {kind}: {response:?}"));
+        check(document, &schema["schema"], &response.json(), "the response")
             .unwrap_or_else(|why| panic!("{what}: {why}"));
     } else {
-        assert!(answer.body.is_empty(), "{what}: {answer:?}");
+        assert!(response.body.is_empty(), "{what}: {response:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_example_works_and_every_answer_is_as_described() {
-    let door = Door::open("[gateway.platforms.ios]\nmin_version = \"1.0\"\n").await;
-    let token = door.token("ada").await;
-    let me = sent(door.get("/v1/me").bearer_auth(&token)).await.json();
+async fn every_example_works_and_every_response_is_described() {
+    let gateway = Gateway::start("[gateway.platforms.ios]\nmin_version = \"1.0\"\n").await;
+    let token = gateway.token("ada").await;
+    let me = send(gateway.get("/v1/me").bearer_auth(&token)).await.json();
     let customer = shop::Customer {
         user: me["user_id"].as_str().unwrap().to_owned(),
         account: me["accounts"][0]["account_id"].as_str().unwrap().to_owned(),
     };
-    door.shop().buy(&customer, "gems", "order-1").await;
-    let session = signed_in(&door.at["gateway"], "grace").await;
-    let document = sent(door.get("/openapi.json")).await.json();
+    gateway.shop().buy(&customer, "gems", "order-1").await;
+    let session = session_cookie(&gateway.at["gateway"], "grace").await;
+    let document = send(gateway.get("/openapi.json")).await.json();
     assert_eq!(document["openapi"].as_str().unwrap().split('.').take(2).collect::<Vec<_>>(), ["3", "1"]);
 
-    // Those that make something come first, those that take it back last.
+    // Operations that create something run first, those that delete it last.
     let order = ["post", "get", "delete"];
     let operations = document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
         methods.as_object().unwrap().iter().map(move |(method, operation)| (path, method, operation))
     });
-    // Those of drops need an admission, a key or a signature: `gateway::drops` holds their answers against this document.
+    // Operations on drops need an admission, a key or a signature: `gateway::drops` checks their responses.
     let mut operations: Vec<_> =
         operations.filter(|(_, _, operation)| operation["tags"][0] != "drops").collect();
     operations.sort_by_key(|(_, method, _)| order.iter().position(|known| known == method).unwrap());
-    let notification = eventually("the purchase is told", PATIENCE, async || {
-        let inbox = sent(door.get("/v1/notifications").bearer_auth(&token)).await.json();
+    let notification = eventually("the player is notified of the purchase", PATIENCE, async || {
+        let inbox = send(gateway.get("/v1/notifications").bearer_auth(&token)).await.json();
         inbox["notifications"][0]["notification_id"].as_str().map(ToOwned::to_owned)
     })
     .await;
@@ -128,15 +128,15 @@ async fn every_example_works_and_every_answer_is_as_described() {
     for (path, method, operation) in operations {
         let method: Method = method.to_uppercase().parse().unwrap();
         let body = example(&document, operation);
-        let ask_for = |ticket: &str, notification: &str| {
+        let request_for = |ticket: &str, notification: &str| {
             let path = path.replace("{ticket_id}", ticket).replace("{notification_id}", notification);
-            let request = door.client.request(method.clone(), door.url(&path));
-            body.iter().fold(request, |request, body| request.json(body))
+            let bare = gateway.client.request(method.clone(), gateway.url(&path));
+            body.iter().fold(bare, |request, body| request.json(body))
         };
-        let ask = |ticket: &str| ask_for(ticket, &notification);
+        let request = |ticket: &str| request_for(ticket, &notification);
         let what = format!("{method} {path}");
         if path.ends_with("/stream") {
-            let response = ask(&ticket).bearer_auth(&token).send().await.unwrap();
+            let response = request(&ticket).bearer_auth(&token).send().await.unwrap();
             assert_eq!(
                 (response.status().as_u16(), &response.headers()["content-type"]),
                 (200, &"text/event-stream".parse().unwrap())
@@ -144,52 +144,52 @@ async fn every_example_works_and_every_answer_is_as_described() {
             assert!(operation["responses"]["200"]["content"]["text/event-stream"].is_object());
             continue;
         }
-        let answer = sent(ask(&ticket).bearer_auth(&token)).await;
-        assert!((200..300).contains(&answer.status), "{what}: {answer:?}");
-        check_answer(&document, operation, &what, &answer);
-        if let (Some(_), Ok(made)) = (&body, serde_json::from_str::<Value>(&answer.body)) {
+        let response = send(request(&ticket).bearer_auth(&token)).await;
+        assert!((200..300).contains(&response.status), "{what}: {response:?}");
+        check_response(&document, operation, &what, &response);
+        if let (Some(_), Ok(made)) = (&body, serde_json::from_str::<Value>(&response.body)) {
             ticket = made["ticket_id"].as_str().map_or(ticket, ToOwned::to_owned);
             examples += 1;
-            let again = sent(ask(&ticket).bearer_auth(&token)).await;
+            let again = send(request(&ticket).bearer_auth(&token)).await;
             assert_eq!(again.status, 200, "{what}: {again:?}");
-            check_answer(&document, operation, &what, &again);
+            check_response(&document, operation, &what, &again);
         }
-        let of_session = ask(&ticket).header("cookie", &session).header("x-playhouse-csrf", "1");
-        for (how, request) in [
-            ("by a session", of_session),
-            ("by nobody", ask(&ticket)),
+        let with_session = request(&ticket).header("cookie", &session).header("x-playhouse-csrf", "1");
+        for (how, varied) in [
+            ("with a session", with_session),
+            ("without credentials", request(&ticket)),
             (
-                "for what nobody has",
-                ask_for(&ticket, "01a1e4c0-0000-7000-8000-000000000001").bearer_auth(&token),
+                "for an unknown notification",
+                request_for(&ticket, "01a1e4c0-0000-7000-8000-000000000001").bearer_auth(&token),
             ),
-            ("by a service", ask(&ticket).bearer_auth(door.token_as("shop", "service").await)),
+            ("by a service", request(&ticket).bearer_auth(gateway.token_as("shop", "service").await)),
             (
                 "by an old client",
-                ask(&ticket)
+                request(&ticket)
                     .bearer_auth(&token)
                     .header("x-client-platform", "ios")
                     .header("x-client-version", "0.9"),
             ),
-            ("with a bad version", ask(&ticket).bearer_auth(&token).header("x-client-version", "x")),
-            ("for nothing that there is", ask_for("0000", "0000").bearer_auth(&token)),
+            ("with an invalid version", request(&ticket).bearer_auth(&token).header("x-client-version", "x")),
+            ("for unknown ids", request_for("0000", "0000").bearer_auth(&token)),
         ] {
-            let answer = sent(request).await;
-            check_answer(&document, operation, &format!("{what} {how}"), &answer);
+            let response = send(varied).await;
+            check_response(&document, operation, &format!("{what} {how}"), &response);
         }
     }
     assert!(examples > 0);
 }
 
-/// The values of an attribute.
+/// Returns the values of an HTML attribute.
 fn attributes<'a>(html: &'a str, name: &str) -> Vec<&'a str> {
     html.split(&format!(" {name}=\"")).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pages_say_everything_and_lead_somewhere() {
-    let door = Door::open("").await;
-    let document = sent(door.get("/openapi.json")).await.json();
-    let docs = sent(door.get("/docs")).await;
+async fn pages_describe_every_operation_and_have_no_dead_links() {
+    let gateway = Gateway::start("").await;
+    let document = send(gateway.get("/openapi.json")).await.json();
+    let docs = send(gateway.get("/docs")).await;
     assert_eq!((docs.status, docs.header("content-type")), (200, "text/html; charset=utf-8"));
     for (path, methods) in document["paths"].as_object().unwrap() {
         assert!(docs.body.contains(&format!("<code>{path}</code>")), "{path}");
@@ -199,12 +199,12 @@ async fn the_pages_say_everything_and_lead_somewhere() {
         }
     }
     for place in ["/docs", "/"] {
-        let page = sent(door.get(place).header("accept", "text/html")).await;
+        let page = send(gateway.get(place).header("accept", "text/html")).await;
         let ids = attributes(&page.body, "id");
         assert_eq!(
             ids.iter().collect::<BTreeSet<_>>().len(),
             ids.len(),
-            "{place}: an id is there twice: {ids:?}"
+            "{place}: an id occurs twice: {ids:?}"
         );
         let links = attributes(&page.body, "href").into_iter().chain(attributes(&page.body, "src"));
         let links: Vec<&str> = links.collect();
@@ -214,9 +214,12 @@ async fn the_pages_say_everything_and_lead_somewhere() {
                 assert!(ids.contains(&id), "{place}: {link}");
                 continue;
             }
-            assert!(link.starts_with('/') && !link.starts_with("//"), "{place} leads elsewhere: {link}");
-            let there = sent(door.get(link)).await.status;
-            assert!(matches!(there, 200 | 303), "{place}: {link} is {there}");
+            assert!(
+                link.starts_with('/') && !link.starts_with("//"),
+                "{place} has a link to another site: {link}"
+            );
+            let status = send(gateway.get(link)).await.status;
+            assert!(matches!(status, 200 | 303), "{place}: {link} is {status}");
         }
     }
 }

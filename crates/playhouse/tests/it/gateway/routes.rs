@@ -1,18 +1,18 @@
-//! Every route: who may call it, and what the others are told.
+//! Every route: who may call it, and how other callers are refused.
 
 use std::collections::BTreeSet;
 
 use playhouse::gateway_rows as rows;
-use service::{Row, Who};
+use service::{AllowedCallers, Row};
 
 use super::*;
 use testkit::issuer::{Issuer, Signer, now};
 
 const REALM: &str = "Bearer realm=\"playhouse\"";
 
-/// The rows that ask who calls.
+/// The rows that need credentials.
 fn guarded() -> impl Iterator<Item = Row> {
-    rows().into_iter().filter(|row| row.who != Who::Anyone)
+    rows().into_iter().filter(|row| row.callers != AllowedCallers::Anyone)
 }
 
 fn named(row: &Row) -> String {
@@ -20,19 +20,19 @@ fn named(row: &Row) -> String {
 }
 
 #[test]
-fn who_may_call_what() {
+fn allowed_callers_of_every_route() {
     let line = |row: &Row| {
-        let (method, who) = (row.method, format!("{:?}", row.who));
-        format!("{method:<7} {:<44} {who:<9} {:?}", row.path, row.class)
+        let (method, callers) = (row.method, format!("{:?}", row.callers));
+        format!("{method:<7} {:<44} {callers:<9} {:?}", row.path, row.class)
     };
     let table: Vec<String> = rows().iter().map(line).collect();
     insta::assert_snapshot!(table.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_description_is_of_the_routes_that_there_are() {
-    let door = Door::open("").await;
-    let document = sent(door.get("/openapi.json")).await.json();
+async fn openapi_document_describes_every_route() {
+    let gateway = Gateway::start("").await;
+    let document = send(gateway.get("/openapi.json")).await.json();
     let paths = document["paths"].as_object().unwrap();
     let described: BTreeSet<String> = paths
         .iter()
@@ -40,143 +40,160 @@ async fn the_description_is_of_the_routes_that_there_are() {
             methods.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase()))
         })
         .collect();
-    let there: BTreeSet<String> =
+    let existing: BTreeSet<String> =
         rows().iter().filter(|row| row.path.starts_with("/v1/")).map(named).collect();
-    assert_eq!(described, there);
-    // What is open to anybody says so, and nothing else does.
+    assert_eq!(described, existing);
+    // Exactly the open routes are described as open.
     for row in rows().iter().filter(|row| row.path.starts_with("/v1/")) {
         let operation = &document["paths"][row.path][row.method.to_string().to_lowercase()];
         let is_open = operation["security"] == json!([{}]);
-        assert_eq!(is_open, row.who == Who::Anyone, "{}", named(row));
+        assert_eq!(is_open, row.callers == AllowedCallers::Anyone, "{}", named(row));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_gets_in_without_a_proof() {
-    let door = Door::open("").await;
+async fn guarded_routes_need_credentials() {
+    let gateway = Gateway::start("").await;
     for row in guarded() {
         for cookie in
             [None, Some("playhouse=bWFkZSB1cA"), Some("playhouse="), Some("playhouse=a; playhouse=a")]
         {
-            let request =
-                cookie.iter().fold(door.ask(&row), |request, cookie| request.header("cookie", *cookie));
-            let answer = sent(request.header("x-playhouse-csrf", "1")).await;
-            assert_problem(&answer, 401);
-            assert_eq!(answer.header("www-authenticate"), REALM, "{}: {cookie:?}", named(&row));
+            let request = cookie
+                .iter()
+                .fold(gateway.request(&row), |request, cookie| request.header("cookie", *cookie));
+            let response = send(request.header("x-playhouse-csrf", "1")).await;
+            assert_problem(&response, 401);
+            assert_eq!(response.header("www-authenticate"), REALM, "{}: {cookie:?}", named(&row));
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_has_expired_is_refused_and_the_caller_is_told() {
+async fn expired_token_is_refused_with_a_reason() {
     let signer = Signer::ec("one");
     let issuer = Issuer::start(&[&signer]).await;
-    let door = Door::of(&issuer, "").await;
+    let gateway = Gateway::with_issuer(&issuer, "").await;
     let mut claims = issuer.claims("ada");
     claims["exp"] = (now() - 60).into();
     let token = signer.sign(&claims);
     for row in guarded() {
-        let answer = sent(door.ask(&row).bearer_auth(&token)).await;
-        assert_problem(&answer, 401);
+        let response = send(gateway.request(&row).bearer_auth(&token)).await;
+        assert_problem(&response, 401);
         let expected =
             format!("{REALM}, error=\"invalid_token\", error_description=\"the token has expired\"");
-        assert_eq!(answer.header("www-authenticate"), expected, "{}", named(&row));
+        assert_eq!(response.header("www-authenticate"), expected, "{}", named(&row));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_is_no_player() {
-    let door = Door::open("").await;
-    let token = door.token_as("shop", "service").await;
+async fn services_cannot_use_player_routes() {
+    let gateway = Gateway::start("").await;
+    let token = gateway.token_as("shop", "service").await;
     for row in guarded() {
-        let answer = sent(door.ask(&row).bearer_auth(&token)).await;
-        match row.who {
-            Who::Player => {
-                assert_problem(&answer, 403);
-                assert!(answer.header("ratelimit").contains(";r="), "{}: {answer:?}", named(&row));
+        let response = send(gateway.request(&row).bearer_auth(&token)).await;
+        match row.callers {
+            AllowedCallers::Player => {
+                assert_problem(&response, 403);
+                assert!(response.header("ratelimit").contains(";r="), "{}: {response:?}", named(&row));
             }
-            _ => assert_eq!(answer.status, 200, "{}: {answer:?}", named(&row)),
+            _ => assert_eq!(response.status, 200, "{}: {response:?}", named(&row)),
         }
     }
-    let me = sent(door.get("/v1/me").bearer_auth(&token)).await.json();
+    let me = send(gateway.get("/v1/me").bearer_auth(&token)).await.json();
     assert_eq!(me["roles"], json!(["service"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_banned_is_told_why() {
-    let door = Door::open("[gateway]\nuser_cache = \"0s\"\n").await;
-    let session = signed_in(&door.at["gateway"], "ada").await;
-    let token = door.token("ada").await;
-    let me = sent(door.get("/v1/me").bearer_auth(&token)).await.json();
+async fn banned_player_gets_the_reason() {
+    let gateway = Gateway::start("[gateway]\nuser_cache = \"0s\"\n").await;
+    let session = session_cookie(&gateway.at["gateway"], "ada").await;
+    let token = gateway.token("ada").await;
+    let me = send(gateway.get("/v1/me").bearer_auth(&token)).await.json();
     let ban = format!("/users/{}/ban", me["user_id"].as_str().unwrap());
-    let banned = door.shop().status_of_post(&ban, &json!({ "reason": "aims too well" })).await;
+    let banned = gateway.shop().status_of_post(&ban, &json!({ "reason": "aims too well" })).await;
     assert!((200..300).contains(&banned), "{banned}");
     for row in guarded() {
-        let by_token = door.ask(&row).bearer_auth(&token);
-        let by_session = door.ask(&row).header("cookie", &session).header("x-playhouse-csrf", "1");
+        let by_token = gateway.request(&row).bearer_auth(&token);
+        let by_session = gateway.request(&row).header("cookie", &session).header("x-playhouse-csrf", "1");
         for request in [by_token, by_session] {
-            let problem = assert_problem(&sent(request).await, 403);
+            let problem = assert_problem(&send(request).await, 403);
             assert_eq!(problem["detail"], "This account is banned: aims too well", "{}", named(&row));
         }
     }
-    // Nor do they get in anew, and the page says the same.
-    let (attempt, back) = picked(&door.at["gateway"], "ada").await;
-    let refused = sent(door.client.get(back).header("cookie", attempt)).await;
+    // A new sign-in fails with the same reason.
+    let (attempt, back) = choose_user(&gateway.at["gateway"], "ada").await;
+    let refused = send(gateway.client.get(back).header("cookie", attempt)).await;
     assert_eq!(refused.status, 403, "{refused:?}");
     assert!(refused.body.contains("aims too well") && refused.cookie("playhouse=").is_none(), "{refused:?}");
 
-    // When the ban is lifted, a token is good again; the session has ended with the ban.
-    door.shop().status_of_post(&ban.replace("/ban", "/unban"), &json!({})).await;
-    let by_session = async |session: &str| sent(door.get("/v1/me").header("cookie", session)).await.status;
-    assert_eq!(sent(door.get("/v1/me").bearer_auth(&token)).await.status, 200);
+    // After the ban a token is valid again. The session ended with the ban.
+    gateway.shop().status_of_post(&ban.replace("/ban", "/unban"), &json!({})).await;
+    let by_session = async |session: &str| send(gateway.get("/v1/me").header("cookie", session)).await.status;
+    assert_eq!(send(gateway.get("/v1/me").bearer_auth(&token)).await.status, 200);
     assert_eq!(by_session(&session).await, 401);
-    let again = signed_in(&door.at["gateway"], "ada").await;
+    let again = session_cookie(&gateway.at["gateway"], "ada").await;
     assert_eq!(by_session(&again).await, 200);
 
-    // All of them end without a ban, too.
-    door.shop().status_of_post(&ban.replace("/ban", "/end-sessions"), &json!({})).await;
+    // All sessions can be ended without a ban.
+    gateway.shop().status_of_post(&ban.replace("/ban", "/end-sessions"), &json!({})).await;
     assert_eq!(by_session(&again).await, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ban_ends_open_streams() {
-    let door = Door::open("[gateway]\nuser_cache = \"0s\"\nstream_heartbeat = \"100ms\"\n").await;
-    let session = signed_in(&door.at["gateway"], "ada").await;
-    let token = door.token("ada").await;
+async fn ban_ends_open_streams() {
+    let gateway = Gateway::start("[gateway]\nuser_cache = \"0s\"\nstream_heartbeat = \"100ms\"\n").await;
+    let session = session_cookie(&gateway.at["gateway"], "ada").await;
+    let token = gateway.token("ada").await;
     let ticket =
-        sent(door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).bearer_auth(&token)).await;
+        send(gateway.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).bearer_auth(&token)).await;
     let path = format!("/v1/matchmaking/tickets/{}/stream", ticket.json()["ticket_id"].as_str().unwrap());
-    let by_token = door.get(&path).bearer_auth(&token).send().await.unwrap();
-    let by_session = door.get(&path).header("cookie", &session).send().await.unwrap();
-    let me = sent(door.get("/v1/me").bearer_auth(&token)).await.json();
+    let by_token = gateway.get(&path).bearer_auth(&token).send().await.unwrap();
+    let by_session = gateway.get(&path).header("cookie", &session).send().await.unwrap();
+    let me = send(gateway.get("/v1/me").bearer_auth(&token)).await.json();
     let ban = format!("/users/{}/ban", me["user_id"].as_str().unwrap());
-    door.shop().status_of_post(&ban, &json!({ "reason": "aims too well" })).await;
+    gateway.shop().status_of_post(&ban, &json!({ "reason": "aims too well" })).await;
     for stream in [by_token, by_session] {
         let events = tokio::time::timeout(PATIENCE, stream.text()).await.unwrap().unwrap();
         assert!(
-            events.trim_end().ends_with("event: end\ndata: {\"why\":\"the session has ended\"}"),
+            events
+                .trim_end()
+                .ends_with("event: end\ndata: {\"code\":\"banned\",\"why\":\"this account is banned\"}"),
             "{events}"
         );
     }
 }
 
-/// Through a proxy that tells its name, or by a name that somebody else's DNS leads here.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_builtin_issuer_is_found_on_this_machine_only() {
-    let door = Door::open("").await;
+async fn new_sign_in_of_the_browser_replaces_its_session_on_open_streams() {
+    let gateway = Gateway::start("").await;
+    let at = &gateway.at["gateway"];
+    let old = session_cookie(at, "ada").await;
+    let stream = gateway.get("/v1/stream").header("cookie", &old).send().await.unwrap();
+    let (attempt, callback) = choose_user(at, "grace").await;
+    let ended = send(plain_client().get(callback).header("cookie", format!("{attempt}; {old}"))).await;
+    assert_eq!(ended.status, 303, "{ended:?}");
+    let events = tokio::time::timeout(PATIENCE, stream.text()).await.unwrap().unwrap();
+    let end = "event: end\ndata: {\"code\":\"replaced\",\"why\":\"the same browser signed in again\"}";
+    assert!(events.trim_end().ends_with(end), "{events}");
+}
+
+/// Refuses the host names of proxies and of DNS rebinding.
+#[tokio::test(flavor = "multi_thread")]
+async fn builtin_issuer_answers_only_to_local_host_names() {
+    let gateway = Gateway::start("").await;
     let discovery = "/issuer/.well-known/openid-configuration";
     for (host, status) in
         [("localhost", 200), ("127.0.0.1:8080", 200), ("play.example.com", 403), ("evil.example:80", 403)]
     {
-        assert_eq!(sent(door.get(discovery).header("host", host)).await.status, status, "{host}");
+        assert_eq!(send(gateway.get(discovery).header("host", host)).await.status, status, "{host}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sign_in_returns_to_places_of_ours_of_sensible_length() {
-    let door = Door::open("[gateway]\ncors_origins = [\"https://www.example.com\"]\n").await;
+async fn sign_in_returns_only_to_allowed_urls() {
+    let gateway = Gateway::start("[gateway]\ncors_origins = [\"https://www.example.com\"]\n").await;
     let long = format!("/{}", "a".repeat(1024));
-    for (place, ends_at) in [
+    for (return_to, location) in [
         ("/docs?x=1", "/docs?x=1"),
         ("https://www.example.com/lobby", "https://www.example.com/lobby"),
         ("https://evil.example/", "/"),
@@ -185,43 +202,44 @@ async fn a_sign_in_returns_to_places_of_ours_of_sensible_length() {
         ("javascript:alert(1)", "/"),
         (&long, "/"),
     ] {
-        let url = Url::parse_with_params(&door.url("/login"), [("return_to", place)]).unwrap();
-        let (attempt, back) = picked_from(door.client.get(url), "ada").await;
-        let ended = sent(door.client.get(back).header("cookie", attempt)).await;
-        assert_eq!(ended.header("location"), ends_at, "{place}");
+        let url = Url::parse_with_params(&gateway.url("/login"), [("return_to", return_to)]).unwrap();
+        let (attempt, back) = choose_user_from(gateway.client.get(url), "ada").await;
+        let ended = send(gateway.client.get(back).header("cookie", attempt)).await;
+        assert_eq!(ended.header("location"), location, "{return_to}");
     }
 }
 
-/// RFC 9207: our issuer says that it names itself, so an answer that does not is from somebody else.
+/// RFC 9207: the builtin issuer announces the parameter `iss`, so a callback without it comes from elsewhere.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_names_another_issuer_signs_nobody_in() {
-    let door = Door::open("").await;
-    let gateway = &door.at["gateway"];
-    for other in [None, Some("https://evil.example".to_owned()), Some(format!("http://{gateway}/issuer/"))] {
-        let (attempt, back) = picked(gateway, "ada").await;
+async fn callback_of_another_issuer_is_refused() {
+    let gateway = Gateway::start("").await;
+    let address = &gateway.at["gateway"];
+    for other in [None, Some("https://evil.example".to_owned()), Some(format!("http://{address}/issuer/"))] {
+        let (attempt, back) = choose_user(address, "ada").await;
         let kept = back.query_pairs().into_owned().filter(|(name, _)| name != "iss");
-        let answer: Vec<(String, String)> = kept.chain(other.map(|iss| ("iss".to_owned(), iss))).collect();
+        let parameters: Vec<(String, String)> =
+            kept.chain(other.map(|iss| ("iss".to_owned(), iss))).collect();
         let mut forged = back.clone();
-        forged.query_pairs_mut().clear().extend_pairs(answer);
-        let refused = sent(door.client.get(forged).header("cookie", &attempt)).await;
+        forged.query_pairs_mut().clear().extend_pairs(parameters);
+        let refused = send(gateway.client.get(forged).header("cookie", &attempt)).await;
         assert_eq!((refused.status, refused.cookie("playhouse=")), (403, None), "{refused:?}");
-        // Nobody but the issuer was told the code, so it is still good.
-        let ended = sent(door.client.get(back).header("cookie", &attempt)).await;
+        // The code was not sent to anyone, so it is still valid.
+        let ended = send(gateway.client.get(back).header("cookie", &attempt)).await;
         assert_eq!(ended.status, 303, "{ended:?}");
     }
 }
 
-/// What is somebody else's and what does not exist look the same, but for the id that was asked for.
+/// Responses for another player's ids and for unknown ids differ only in the id.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_have_is_not_there() {
-    let door = Door::open("").await;
-    let (ada, grace) = (door.token("ada").await, door.token("grace").await);
+async fn data_of_other_players_looks_missing() {
+    let gateway = Gateway::start("").await;
+    let (ada, grace) = (gateway.token("ada").await, gateway.token("grace").await);
     let ticket =
-        sent(door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).bearer_auth(&grace)).await;
+        send(gateway.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).bearer_auth(&grace)).await;
     assert_eq!(ticket.status, 201, "{ticket:?}");
     let theirs = ticket.json()["ticket_id"].as_str().unwrap().to_owned();
-    // An id of the same form that nobody has.
-    let nobodys: String = theirs
+    // An unknown id of the same form.
+    let unknown: String = theirs
         .char_indices()
         .map(|(at, c)| {
             if at != 5 {
@@ -233,73 +251,74 @@ async fn what_others_have_is_not_there() {
             }
         })
         .collect();
-    assert_ne!(theirs, nobodys);
-    let account = sent(door.get("/v1/accounts").bearer_auth(&grace)).await.json();
+    assert_ne!(theirs, unknown);
+    let account = send(gateway.get("/v1/accounts").bearer_auth(&grace)).await.json();
     let account = account["accounts"][0]["account_id"].as_str().unwrap().to_owned();
     let no_account = "01a1e4c0-0000-7000-8000-000000000001".to_owned();
-    for (method, path, theirs, nobodys) in [
-        (Method::GET, "/v1/matchmaking/tickets/ID", &theirs, &nobodys),
-        (Method::GET, "/v1/matchmaking/tickets/ID/stream", &theirs, &nobodys),
-        (Method::DELETE, "/v1/matchmaking/tickets/ID", &theirs, &nobodys),
+    for (method, path, theirs, unknown) in [
+        (Method::GET, "/v1/matchmaking/tickets/ID", &theirs, &unknown),
+        (Method::GET, "/v1/matchmaking/tickets/ID/stream", &theirs, &unknown),
+        (Method::DELETE, "/v1/matchmaking/tickets/ID", &theirs, &unknown),
         (Method::GET, "/v1/entitlements?account_id=ID", &account, &no_account),
     ] {
-        let ask = async |id: &String| {
-            let url = door.url(&path.replace("ID", id));
-            let mut answer = sent(door.client.request(method.clone(), url).bearer_auth(&ada)).await;
+        let response_for = async |id: &String| {
+            let url = gateway.url(&path.replace("ID", id));
+            let mut response = send(gateway.client.request(method.clone(), url).bearer_auth(&ada)).await;
             if method != Method::DELETE {
-                assert_problem(&answer, 404);
+                assert_problem(&response, 404);
             }
-            let request = answer.header("x-request-id").to_owned();
-            for same in ["x-request-id", "ratelimit", "date"] {
-                answer.headers.remove(same);
+            let request = response.header("x-request-id").to_owned();
+            for varying in ["x-request-id", "ratelimit", "date"] {
+                response.headers.remove(varying);
             }
-            format!("{answer:?}").replace(&request, "REQUEST").replace(id, "ID")
+            format!("{response:?}").replace(&request, "REQUEST").replace(id, "ID")
         };
-        assert_eq!(ask(theirs).await, ask(nobodys).await, "{method} {path}");
+        assert_eq!(response_for(theirs).await, response_for(unknown).await, "{method} {path}");
     }
-    let kept = sent(door.get(&format!("/v1/matchmaking/tickets/{theirs}")).bearer_auth(&grace)).await;
-    assert_eq!(kept.json()["state"], "WAITING", "somebody else has taken it back");
+    let kept = send(gateway.get(&format!("/v1/matchmaking/tickets/{theirs}")).bearer_auth(&grace)).await;
+    assert_eq!(kept.json()["state"], "WAITING", "another player cancelled the ticket");
 }
 
-/// Whether the guard let a request through: it is done, or the handler of drops says that there is no such drop.
-fn is_handled(answer: &Answer) -> bool {
-    (200..300).contains(&answer.status) || answer.body.contains("urn:playhouse:problem:drops:")
+/// Returns whether the guard passed a request on: it succeeded, or a handler of drops refused it.
+fn is_handled(response: &TestResponse) -> bool {
+    (200..300).contains(&response.status) || response.body.contains("urn:playhouse:problem:drops:")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_of_another_site_changes_nothing() {
-    let door = Door::open("[gateway]\ncors_origins = [\"https://www.example.com\"]\n").await;
-    let gateway = &door.at["gateway"];
-    let session = signed_in(gateway, "ada").await;
+async fn foreign_page_cannot_change_anything() {
+    let gateway = Gateway::start("[gateway]\ncors_origins = [\"https://www.example.com\"]\n").await;
+    let address = &gateway.at["gateway"];
+    let session = session_cookie(address, "ada").await;
     for row in guarded().filter(|row| !row.method.is_safe()) {
-        let ask = || door.ask(&row).header("cookie", &session);
+        let with_session = || gateway.request(&row).header("cookie", &session);
         let foreign = ["https://evil.example", "null", "", "https://www.example.com.evil.example"];
-        let without = sent(ask()).await;
+        let without = send(with_session()).await;
         let problem = assert_problem(&without, 403);
         assert!(problem["detail"].as_str().unwrap().contains("x-playhouse-csrf: 1"), "{problem}");
         for origin in foreign {
-            let request = ask().header("x-playhouse-csrf", "1").header("origin", origin);
-            assert_problem(&sent(request).await, 403);
+            let request = with_session().header("x-playhouse-csrf", "1").header("origin", origin);
+            assert_problem(&send(request).await, 403);
         }
-        let ours = format!("http://{gateway}");
-        for origin in [None, Some(ours.as_str()), Some("https://www.example.com")] {
-            let request = ask().header("x-playhouse-csrf", "1");
+        let own = format!("http://{address}");
+        for origin in [None, Some(own.as_str()), Some("https://www.example.com")] {
+            let request = with_session().header("x-playhouse-csrf", "1");
             let request = origin.iter().fold(request, |request, origin| request.header("origin", *origin));
-            let answer = sent(request).await;
-            assert!(is_handled(&answer), "{}: {answer:?}", named(&row));
+            let response = send(request).await;
+            assert!(is_handled(&response), "{}: {response:?}", named(&row));
         }
-        // A token is not sent by a browser on its own.
-        let token = door.token("grace").await;
-        let answer = sent(door.ask(&row).bearer_auth(&token).header("origin", "https://evil.example")).await;
-        assert!(is_handled(&answer), "{}: {answer:?}", named(&row));
+        // Browsers do not send tokens on their own, so a token needs no header.
+        let token = gateway.token("grace").await;
+        let response =
+            send(gateway.request(&row).bearer_auth(&token).header("origin", "https://evil.example")).await;
+        assert!(is_handled(&response), "{}: {response:?}", named(&row));
     }
-    // Reading needs nothing.
-    assert_eq!(sent(door.get("/v1/me").header("cookie", &session)).await.status, 200);
+    // Reads need no header.
+    assert_eq!(send(gateway.get("/v1/me").header("cookie", &session)).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_is_a_problem_as_well() {
-    let door = Door::open("").await;
+async fn unknown_paths_and_methods_get_problem_documents() {
+    let gateway = Gateway::start("").await;
     for path in [
         "/nope",
         "/v1",
@@ -315,26 +334,27 @@ async fn what_is_not_there_is_a_problem_as_well() {
             if method != Method::GET && path == "/assets/nope.css" {
                 continue;
             }
-            assert_problem(&sent(door.client.request(method, door.url(path))).await, 404);
+            assert_problem(&send(gateway.client.request(method, gateway.url(path))).await, 404);
         }
     }
     let paths: BTreeSet<&str> = rows().iter().map(|row| row.path).collect();
     for path in paths.into_iter().chain(["/issuer/token", "/issuer/authorize"]) {
-        let there: BTreeSet<String> =
+        let existing: BTreeSet<String> =
             rows().iter().filter(|row| row.path == path).map(|row| row.method.to_string()).collect();
-        let answer = sent(door.client.request(Method::PUT, door.url(&path.replace(['{', '}'], "")))).await;
-        assert_problem(&answer, 405);
-        let allowed: BTreeSet<String> = answer
+        let response =
+            send(gateway.client.request(Method::PUT, gateway.url(&path.replace(['{', '}'], "")))).await;
+        assert_problem(&response, 405);
+        let allowed: BTreeSet<String> = response
             .header("allow")
             .split(',')
             .map(str::trim)
             .filter(|word| *word != "HEAD")
             .map(ToOwned::to_owned)
             .collect();
-        assert!(!allowed.is_empty() && there.is_subset(&allowed), "{path}: {answer:?}");
-        assert!(path.starts_with("/issuer/") || there == allowed, "{path}: {answer:?}");
+        assert!(!allowed.is_empty() && existing.is_subset(&allowed), "{path}: {response:?}");
+        assert!(path.starts_with("/issuer/") || existing == allowed, "{path}: {response:?}");
     }
-    let token = door.token("ada").await;
+    let token = gateway.token("ada").await;
     for path in [
         "/v1/matchmaking/tickets/%FF",
         "/v1/entitlements?account_id=1",
@@ -344,6 +364,6 @@ async fn what_is_not_there_is_a_problem_as_well() {
         "/login/callback?state=a&state=b",
         "/logout?session=a&session=b",
     ] {
-        assert_problem(&sent(door.get(path).bearer_auth(&token)).await, 400);
+        assert_problem(&send(gateway.get(path).bearer_auth(&token)).await, 400);
     }
 }

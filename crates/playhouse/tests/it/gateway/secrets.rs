@@ -1,4 +1,4 @@
-//! What is in the log, and what is not: a whole run with everything logged.
+//! A run at log level `trace`: the log has no secrets and every security event.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -23,20 +23,20 @@ use testkit::issuer::{Signer, now};
 
 const CLIENT_SECRET: &str = "the-secret-of-the-client-0123456789";
 const SESSION_KEY: &str = "a-key-for-sessions-0123456789abcdef";
-/// Access tokens are refreshed when half of this is over.
-const ACCESS: Duration = Duration::from_secs(2);
+/// The lifetime of access tokens. They are refreshed after half of it.
+const ACCESS_TTL: Duration = Duration::from_secs(2);
 
-/// An issuer that remembers every secret that it gave or was told.
+/// An issuer that records every secret that it sends or receives.
 #[derive(Clone)]
-struct Confidant {
+struct RecordingIssuer {
     builtin: Builtin,
-    /// Signs what the builtin issuer does not: logout tokens.
+    /// Signs logout tokens, which the builtin issuer does not send.
     signer: Arc<Signer>,
-    heard: Arc<Mutex<Vec<(String, String)>>>,
+    recorded: Arc<Mutex<Vec<(String, String)>>>,
 }
 
-impl Confidant {
-    /// Serves as the issuer at the address where somebody listens.
+impl RecordingIssuer {
+    /// Serves as the issuer on this listener.
     fn serve(listener: TcpListener, issuer: &Url, gateway: &str) -> Self {
         let config = Config {
             issuer: IssuerUrl::Url(issuer.clone()),
@@ -58,157 +58,165 @@ impl Confidant {
         };
         let under = Url::parse(&format!("http://{gateway}")).unwrap();
         let builtin =
-            Builtin::with_access_ttl(&config, issuer.clone(), under, Clock::system(), ACCESS).unwrap();
-        let this = Self { builtin, signer: Arc::new(Signer::ec("logout")), heard: Arc::default() };
+            Builtin::with_access_ttl(&config, issuer.clone(), vec![under], Clock::system(), ACCESS_TTL)
+                .unwrap();
+        let this = Self { builtin, signer: Arc::new(Signer::ec("logout")), recorded: Arc::default() };
         let routes = Router::new().nest("/issuer", this.builtin.routes());
-        let routes = routes.layer(from_fn_with_state(this.clone(), overhear));
+        let routes = routes.layer(from_fn_with_state(this.clone(), record));
         tokio::spawn(async move { axum::serve(listener, routes).await });
         this
     }
 
-    /// All that was heard under a name, the latest last.
-    fn heard(&self, name: &str) -> Vec<String> {
-        let heard = self.heard.lock().unwrap();
-        heard.iter().filter(|(known, _)| known == name).map(|(_, value)| value.clone()).collect()
+    /// Returns all recorded values of a name, the latest last.
+    fn recorded(&self, name: &str) -> Vec<String> {
+        let recorded = self.recorded.lock().unwrap();
+        recorded.iter().filter(|(known, _)| known == name).map(|(_, value)| value.clone()).collect()
     }
 }
 
-async fn overhear(State(confidant): State<Confidant>, request: Request, next: Next) -> Response {
-    const MOST: usize = 1 << 20;
+async fn record(State(recorder): State<RecordingIssuer>, request: Request, next: Next) -> Response {
+    const MAX_BODY: usize = 1 << 20;
     let is_keys = request.uri().path().ends_with("/jwks");
     let (head, body) = request.into_parts();
-    let sent = to_bytes(body, MOST).await.unwrap();
+    let sent = to_bytes(body, MAX_BODY).await.unwrap();
     for (name, value) in form_urlencoded::parse(&sent) {
-        confidant.heard.lock().unwrap().push((name.into_owned(), value.into_owned()));
+        recorder.recorded.lock().unwrap().push((name.into_owned(), value.into_owned()));
     }
     let (mut head, body) = next.run(Request::from_parts(head, Body::from(sent))).await.into_parts();
-    let mut answer = to_bytes(body, MOST).await.unwrap();
-    if let Ok(mut json) = serde_json::from_slice::<Value>(&answer) {
+    let mut returned = to_bytes(body, MAX_BODY).await.unwrap();
+    if let Ok(mut json) = serde_json::from_slice::<Value>(&returned) {
         for name in ["access_token", "refresh_token", "id_token"] {
             if let Some(token) = json[name].as_str() {
-                confidant.heard.lock().unwrap().push((name.to_owned(), token.to_owned()));
+                recorder.recorded.lock().unwrap().push((name.to_owned(), token.to_owned()));
             }
         }
         if is_keys {
-            json["keys"].as_array_mut().unwrap().push(confidant.signer.jwk());
-            answer = json.to_string().into();
+            json["keys"].as_array_mut().unwrap().push(recorder.signer.jwk());
+            returned = json.to_string().into();
             head.headers.remove("content-length");
         }
     }
-    Response::from_parts(head, Body::from(answer))
+    Response::from_parts(head, Body::from(returned))
 }
 
-/// The value of a cookie.
+/// Returns the value of a cookie.
 fn value(pair: &str) -> String {
     pair.split_once('=').unwrap().1.to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_ever_logged_and_every_security_event_is() {
+async fn no_secret_is_logged_and_every_security_event_is() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let issuer = Url::parse(&format!("http://{}/issuer", listener.local_addr().unwrap())).unwrap();
     let settings = format!(
         "[identity]\nissuer = \"{issuer}\"\nclient_secret = \"{CLIENT_SECRET}\"\n\
          [gateway.session]\nkeys = [\"{SESSION_KEY}\"]\n[gateway.limits]\nstream = \"1/m burst 1\"\n\
-         [telemetry]\nlog = \"trace,hyper=trace,hyper_util=trace,reqwest=trace,rustls=trace,sqlx=trace,h2=trace,tower=trace\"\nlog_format = \"json\"\n"
+         [telemetry]\nlog = \"trace,hyper=trace,hyper_util=trace,reqwest=trace,rustls=trace,sqlx=trace,h2=trace,\
+         tower=trace\"\nlog_format = \"json\"\n"
     );
-    let door = Door::with(&settings, |program| program).await;
-    let gateway = &door.at["gateway"];
-    let confidant = Confidant::serve(listener, &issuer, gateway);
+    let gateway = Gateway::start_with(&settings, |program| program).await;
+    let address = &gateway.at["gateway"];
+    let recorder = RecordingIssuer::serve(listener, &issuer, address);
     let mut secrets = BTreeSet::from([CLIENT_SECRET.to_owned(), SESSION_KEY.to_owned()]);
     secrets.insert(STANDARD.encode(format!("playhouse:{CLIENT_SECRET}")));
-    let with = |session: &str| door.get("/v1/me").header("cookie", session);
-    let mut keep = |signed_in: &SignedIn| {
-        let SignedIn { session, attempt, .. } = signed_in;
-        secrets.extend([value(session), value(attempt), signed_in.answer("code"), signed_in.answer("state")]);
+    let with = |session: &str| gateway.get("/v1/me").header("cookie", session);
+    let mut keep = |sign_in: &SignIn| {
+        let SignIn { session, attempt, .. } = sign_in;
+        secrets.extend([
+            value(session),
+            value(attempt),
+            sign_in.parameter("code"),
+            sign_in.parameter("state"),
+        ]);
     };
 
-    // Somebody signs in, stays for a while, and signs out.
-    let ada = sign_in(gateway, "ada").await;
+    // A player signs in, has the session refreshed, and signs out.
+    let ada = sign_in(address, "ada").await;
     keep(&ada);
-    let me = sent(with(&ada.session)).await.json();
+    let me = send(with(&ada.session)).await.json();
     let user = me["user_id"].as_str().unwrap().to_owned();
     eventually("the session is refreshed", PATIENCE, async || {
-        assert_eq!(sent(with(&ada.session)).await.status, 200);
-        confidant.heard("refresh_token").len() >= 3
+        assert_eq!(send(with(&ada.session)).await.status, 200);
+        recorder.recorded("refresh_token").len() >= 3
     })
     .await;
-    let token = confidant.heard("access_token").last().unwrap().clone();
-    assert_eq!(sent(door.get("/v1/home").bearer_auth(&token)).await.status, 200);
+    let token = recorder.recorded("access_token").last().unwrap().clone();
+    assert_eq!(send(gateway.get("/v1/home").bearer_auth(&token)).await.status, 200);
     let ticket =
-        door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).header("cookie", &ada.session);
-    assert_problem(&sent(ticket).await, 403);
-    let out = door.url(me["session"]["logout_url"].as_str().unwrap());
-    let signed_out = sent(door.client.get(out).header("cookie", &ada.session)).await;
+        gateway.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).header("cookie", &ada.session);
+    assert_problem(&send(ticket).await, 403);
+    let out = gateway.url(me["session"]["logout_url"].as_str().unwrap());
+    let signed_out = send(gateway.client.get(out).header("cookie", &ada.session)).await;
     assert_eq!(signed_out.status, 303, "{signed_out:?}");
     assert!(signed_out.header("location").contains("id_token_hint="), "{signed_out:?}");
-    assert_problem(&sent(with(&ada.session)).await, 401);
+    assert_problem(&send(with(&ada.session)).await, 401);
 
-    // Sign-ins that fail: begun elsewhere, cancelled, with a code that is spent.
-    let mut cancelled = ada.back.clone();
-    let (state, iss) = (ada.answer("state"), ada.answer("iss"));
+    // Sign-ins that fail: started in another browser, cancelled, with a used code.
+    let mut cancelled = ada.callback.clone();
+    let (state, iss) = (ada.parameter("state"), ada.parameter("iss"));
     cancelled.query_pairs_mut().clear().extend_pairs([("state", &state), ("iss", &iss)]);
     cancelled.query_pairs_mut().append_pair("error", "access_denied");
-    let elsewhere = door.url("/login/callback?state=made-up-state-0123456789&code=made-up-code-0123456789");
+    let other_browser =
+        gateway.url("/login/callback?state=made-up-state-0123456789&code=made-up-code-0123456789");
     let failures = [
-        (Url::parse(&elsewhere).unwrap(), String::new()),
+        (Url::parse(&other_browser).unwrap(), String::new()),
         (cancelled, ada.attempt.clone()),
-        (ada.back.clone(), ada.attempt.clone()),
+        (ada.callback.clone(), ada.attempt.clone()),
     ];
     for (url, cookie) in failures {
-        let request = door.client.get(url).header("cookie", cookie);
-        let failed = sent(request).await;
+        let request = gateway.client.get(url).header("cookie", cookie);
+        let failed = send(request).await;
         assert!((400..500).contains(&failed.status), "{failed:?}");
     }
-    // The issuer ends a session, and is asked for the next token.
-    let grace = sign_in(gateway, "grace").await;
+    // The issuer revokes a refresh token, and the next refresh ends the session.
+    let grace = sign_in(address, "grace").await;
     keep(&grace);
-    let revoke = door.client.post(format!("{issuer}/revoke")).basic_auth("playhouse", Some(CLIENT_SECRET));
+    let revoke = gateway.client.post(format!("{issuer}/revoke")).basic_auth("playhouse", Some(CLIENT_SECRET));
     let revoke = revoke.header("content-type", "application/x-www-form-urlencoded");
-    let refresh_token = confidant.heard("refresh_token").last().unwrap().clone();
-    assert_eq!(sent(revoke.body(format!("token={refresh_token}"))).await.status, 200);
-    eventually("the session has ended", PATIENCE, async || sent(with(&grace.session)).await.status == 401)
+    let refresh_token = recorder.recorded("refresh_token").last().unwrap().clone();
+    assert_eq!(send(revoke.body(format!("token={refresh_token}"))).await.status, 200);
+    eventually("the session has ended", PATIENCE, async || send(with(&grace.session)).await.status == 401)
         .await;
-    // It tells us that somebody has signed out elsewhere; and somebody else tells us junk.
-    let alan = sign_in(gateway, "alan").await;
+    // A back-channel logout, an invalid one and a repeated one.
+    let alan = sign_in(address, "alan").await;
     keep(&alan);
-    let logout = confidant.signer.sign(&json!({
+    let logout = recorder.signer.sign(&json!({
         "iss": issuer.as_str(), "aud": "playhouse", "iat": now(), "exp": now() + 100, "jti": "one", "sub": "alan",
         "events": { "http://schemas.openid.net/event/backchannel-logout": {} },
     }));
     let junk = "bWFkZSB1cA.bWFkZSB1cA.bWFkZSB1cA".to_owned();
     for (token, status) in [(&junk, 400), (&logout, 200), (&logout, 400)] {
-        let request = door.client.post(door.url("/logout/backchannel"));
+        let request = gateway.client.post(gateway.url("/logout/backchannel"));
         let request = request.header("content-type", "application/x-www-form-urlencoded");
-        let answer = sent(request.body(format!("logout_token={token}"))).await;
-        assert_eq!(answer.status, status, "{answer:?}");
+        let response = send(request.body(format!("logout_token={token}"))).await;
+        assert_eq!(response.status, status, "{response:?}");
     }
-    assert_problem(&sent(with(&alan.session)).await, 401);
-    // Tokens that are no good, of somebody who may not, and too often.
-    let service = confidant.builtin.token("shop", Some("service")).unwrap();
-    let player = confidant.builtin.token("ada", None).unwrap();
-    assert_problem(&sent(door.get("/v1/me").bearer_auth(&junk)).await, 401);
-    assert_problem(&sent(door.get("/v1/home").bearer_auth(&service)).await, 403);
+    assert_problem(&send(with(&alan.session)).await, 401);
+    // An invalid token, a caller without the right, and a caller over the limit.
+    let service = recorder.builtin.token("shop", Some("service")).unwrap();
+    let player = recorder.builtin.token("ada", None).unwrap();
+    assert_problem(&send(gateway.get("/v1/me").bearer_auth(&junk)).await, 401);
+    assert_problem(&send(gateway.get("/v1/home").bearer_auth(&service)).await, 403);
     for status in [404, 429] {
-        let stream = door.get("/v1/matchmaking/tickets/0000/stream").bearer_auth(&player);
-        assert_problem(&sent(stream).await, status);
+        let stream = gateway.get("/v1/matchmaking/tickets/0000/stream").bearer_auth(&player);
+        assert_problem(&send(stream).await, status);
     }
     secrets.extend([logout, junk, service, player]);
     for name in ["access_token", "refresh_token", "id_token", "code", "code_verifier"] {
-        let heard = confidant.heard(name);
-        assert!(heard.len() >= 3, "{name}");
-        secrets.extend(heard);
+        let recorded = recorder.recorded(name);
+        assert!(recorded.len() >= 3, "{name}");
+        secrets.extend(recorded);
     }
 
-    door.running.sigterm();
-    assert_eq!(door.running.wait(PATIENCE).await.code(), Some(0));
-    let lines: Vec<String> = door.running.lines().into_iter().map(|line| line.text).collect();
-    assert!(lines.iter().any(|line| line.contains("\"TRACE\"")), "not everything is logged");
+    gateway.running.sigterm();
+    assert_eq!(gateway.running.wait(PATIENCE).await.code(), Some(0));
+    let lines: Vec<String> = gateway.running.lines().into_iter().map(|line| line.text).collect();
+    assert!(lines.iter().any(|line| line.contains("\"TRACE\"")), "trace lines are missing");
     for secret in &secrets {
-        assert!(secret.len() >= 16, "{secret} could be anything");
-        let told = lines.iter().find(|line| line.contains(secret));
-        assert!(told.is_none(), "{secret} is in the log: {told:?}");
-        // The part of a token that makes it one.
+        assert!(secret.len() >= 16, "{secret} is too short to search for");
+        let found = lines.iter().find(|line| line.contains(secret));
+        assert!(found.is_none(), "{secret} is in the log: {found:?}");
+        // The signature alone is secret, too.
         if let Some((_, signature)) = secret.rsplit_once('.') {
             assert!(!lines.iter().any(|line| line.contains(signature)), "{signature} is in the log");
         }

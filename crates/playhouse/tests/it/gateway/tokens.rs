@@ -1,4 +1,4 @@
-//! Access tokens of an issuer that is somewhere else: good ones get in, all others do not.
+//! Access tokens of an external issuer: only valid ones are accepted.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -8,12 +8,12 @@ use futures::future::join_all;
 use testkit::eventually;
 
 use super::*;
-use testkit::issuer::{Issuer, Signer, message, now, signed_with_the_public_key};
+use testkit::issuer::{Issuer, Signer, message, now, sign_with_public_key};
 
-/// How soon keys may be asked for again; far less than in real life, as keys rotate far more often here.
+/// How soon the keys may be requested again: short, as this issuer rotates its keys often.
 const COOLDOWN: Duration = Duration::from_secs(1);
 
-/// The claims with some changed. A null takes one out.
+/// Returns the claims with changes. A null removes a claim.
 fn changed(mut claims: Value, changes: Value) -> Value {
     for (claim, value) in changes.as_object().unwrap() {
         match value {
@@ -24,19 +24,37 @@ fn changed(mut claims: Value, changes: Value) -> Value {
     claims
 }
 
-async fn me(door: &Door, token: &str) -> Answer {
-    sent(door.get("/v1/me").bearer_auth(token)).await
+async fn me(gateway: &Gateway, token: &str) -> TestResponse {
+    send(gateway.get("/v1/me").bearer_auth(token)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_no_good_is_refused_and_the_caller_is_told_why() {
+async fn stream_ends_with_a_code_when_its_token_expires() {
+    let signer = Signer::ec("key");
+    let issuer = Issuer::start(&[&signer]).await;
+    let gateway = Gateway::with_issuer(&issuer, "").await;
+    let short = changed(issuer.claims("ada"), json!({ "exp": now() + 2 }));
+    let stream = gateway.get("/v1/stream").bearer_auth(signer.sign(&short)).send().await.unwrap();
+    let mut events = flows::Events::new(stream);
+    let end = loop {
+        let (name, data) = events.next().await.expect("the stream says why it ends");
+        if name == "end" {
+            break data;
+        }
+    };
+    assert_eq!(end, json!({ "code": "token_expired", "why": "the token has expired" }));
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_token_is_refused_with_a_reason() {
     let (rsa, ec) = (Signer::rsa("rsa"), Signer::ec("ec"));
     let issuer = Issuer::start(&[&rsa, &ec]).await;
-    let door = Door::of(&issuer, "").await;
+    let gateway = Gateway::with_issuer(&issuer, "").await;
     let good = issuer.claims("ada");
     for signer in [&rsa, &ec] {
-        let answer = me(&door, &signer.sign(&good)).await;
-        assert_eq!((answer.status, &answer.json()["display_name"]), (200, &json!("ada")), "{answer:?}");
+        let response = me(&gateway, &signer.sign(&good)).await;
+        assert_eq!((response.status, &response.json()["display_name"]), (200, &json!("ada")), "{response:?}");
     }
 
     let with = |changes: Value| ec.sign(&changed(good.clone(), changes));
@@ -51,15 +69,15 @@ async fn a_token_that_is_no_good_is_refused_and_the_caller_is_told_why() {
         ("alg none", format!("{}.", message(&alg("none"), &good))),
         ("alg none with a signature", format!("{}.{signature}", message(&alg("none"), &good))),
         ("alg NONE", format!("{}.", message(&alg("NONE"), &good))),
-        ("HS256 with the public key", signed_with_the_public_key(&alg("HS256"), &good)),
-        ("RS256 that is HS256", signed_with_the_public_key(&alg("RS256"), &good)),
-        ("ES256 with the name of an RSA key", ec.sign_with(&json!({ "alg": "ES256", "kid": "rsa" }), &good)),
-        ("another key by the same name", Signer::ec("ec").sign(&good)),
+        ("HS256 with the public key", sign_with_public_key(&alg("HS256"), &good)),
+        ("HS256 declared as RS256", sign_with_public_key(&alg("RS256"), &good)),
+        ("ES256 with the id of an RSA key", ec.sign_with(&json!({ "alg": "ES256", "kid": "rsa" }), &good)),
+        ("another key with the same id", Signer::ec("ec").sign(&good)),
         ("an unknown key", Signer::ec("made up").sign(&good)),
-        ("another audience", with(json!({ "aud": "somebody-else" }))),
+        ("another audience", with(json!({ "aud": "another-service" }))),
         ("no audience", with(json!({ "aud": null }))),
         ("another issuer", with(json!({ "iss": "https://evil.example" }))),
-        ("an issuer with a slash more", with(json!({ "iss": format!("{}/", issuer.url) }))),
+        ("an issuer with a trailing slash", with(json!({ "iss": format!("{}/", issuer.url) }))),
         ("no issuer", with(json!({ "iss": null }))),
         ("expired", with(json!({ "exp": now() - 60 }))),
         ("no expiry", with(json!({ "exp": null }))),
@@ -70,18 +88,18 @@ async fn a_token_that_is_no_good_is_refused_and_the_caller_is_told_why() {
         ("tampered signature", format!("{body}.{flipped}")),
         ("no signature", format!("{body}.")),
         ("an ID token", with(json!({ "aud": "playhouse", "nonce": "n", "at_hash": "h", "typ": "ID" }))),
-        ("an ID token that says nothing of itself", with(json!({ "aud": "playhouse", "nonce": "n" }))),
-        // As after a refresh, where there was no sign-in to answer.
+        ("an ID token without a typ", with(json!({ "aud": "playhouse", "nonce": "n" }))),
+        // As after a refresh, which has no nonce.
         (
             "an ID token without a nonce",
             with(json!({ "scope": null, "client_id": null, "auth_time": now() })),
         ),
-        ("a token that says nothing of what it is for", with(json!({ "scope": null, "client_id": null }))),
+        ("a token without scope and client", with(json!({ "scope": null, "client_id": null }))),
         (
             "a logout token",
             with(json!({ "events": { "http://schemas.openid.net/event/backchannel-logout": {} } })),
         ),
-        ("extensions that we do not know", {
+        ("unknown critical extensions", {
             let header = changed(ec.header(), json!({ "crit": ["x"], "x": 1 }));
             ec.sign_with(&header, &good)
         }),
@@ -90,77 +108,82 @@ async fn a_token_that_is_no_good_is_refused_and_the_caller_is_told_why() {
         ("large garbage", format!("{}.{}.c", "a".repeat(8_000), "b".repeat(4_000))),
         ("a token of a configured service", shop::TOKEN.to_owned()),
     ];
-    let mut told = Vec::new();
+    let mut reasons = Vec::new();
     for (what, token) in cases {
-        let answer = me(&door, &token).await;
-        assert_eq!(answer.status, 401, "{what}: {answer:?}");
-        let problem = assert_problem(&answer, 401);
-        let challenge = answer.header("www-authenticate");
+        let response = me(&gateway, &token).await;
+        assert_eq!(response.status, 401, "{what}: {response:?}");
+        let problem = assert_problem(&response, 401);
+        let challenge = response.header("www-authenticate");
         let description = challenge
             .strip_prefix("Bearer realm=\"playhouse\", error=\"invalid_token\", error_description=\"")
             .and_then(|rest| rest.strip_suffix('"'));
         let description = description.unwrap_or_else(|| panic!("{what}: {challenge}"));
         assert_eq!(problem["detail"], format!("The access token is not accepted: {description}."));
-        told.push(format!("{what}: {description}"));
+        reasons.push(format!("{what}: {description}"));
     }
-    insta::assert_snapshot!(told.join("\n"));
-    // Somebody who sends no token at all is told of none.
+    insta::assert_snapshot!(reasons.join("\n"));
+    // Without a token the challenge has no error.
     for header in ["", "Bearer", "Basic YTpi", "Token x"] {
-        let answer = sent(door.get("/v1/me").header("authorization", header)).await;
-        assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"playhouse\"", "{header:?}");
+        let response = send(gateway.get("/v1/me").header("authorization", header)).await;
+        assert_eq!(response.header("www-authenticate"), "Bearer realm=\"playhouse\"", "{header:?}");
     }
 }
 
-/// The parts of `/readyz` that are not ready.
-async fn not_ready(door: &Door) -> Vec<String> {
-    let (_, report) = super::super::get(format!("http://{}/readyz", door.at["admin"])).await;
+/// Returns the parts of `/readyz` that are not ready.
+async fn unready_parts(gateway: &Gateway) -> Vec<String> {
+    let (_, report) = super::super::get(format!("http://{}/readyz", gateway.at["admin"])).await;
     let parts = report["parts"].as_object().unwrap().clone();
     parts.into_iter().filter(|(_, part)| part["ready"] != true).map(|(name, _)| name).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_issuer_that_comes_late_is_waited_for_and_one_that_goes_is_not_missed() {
+async fn late_issuer_is_awaited_and_a_lost_one_is_not_needed() {
     let signer = Signer::ec("one");
     let issuer = Issuer::start(&[&signer]).await;
     issuer.network.cut().await;
-    let door = Door::of(&issuer, "").await;
+    let gateway = Gateway::with_issuer(&issuer, "").await;
     let token = signer.sign(&issuer.claims("ada"));
-    assert_problem(&me(&door, &token).await, 503);
-    assert_eq!(not_ready(&door).await, ["identity", "issuer"]);
+    assert_problem(&me(&gateway, &token).await, 503);
+    assert_eq!(unready_parts(&gateway).await, ["identity", "issuer"]);
     for path in ["/", "/docs", "/healthz", "/openapi.json", "/v1/client-config"] {
-        assert_eq!(sent(door.get(path)).await.status, 200, "{path}");
+        assert_eq!(send(gateway.get(path)).await.status, 200, "{path}");
     }
-    // A page, for it is a person who wants to sign in.
-    let login = sent(door.get("/login")).await;
+    // A page, because a person wants to sign in.
+    let login = send(gateway.get("/login")).await;
     assert_eq!((login.status, login.header("content-type")), (503, "text/html; charset=utf-8"));
 
     issuer.network.pass().await;
-    eventually("it is ready", PATIENCE, async || {
-        let parts = not_ready(&door).await;
+    eventually("the process is ready", PATIENCE, async || {
+        let parts = unready_parts(&gateway).await;
         if parts.is_empty() { Ok(()) } else { Err(format!("{parts:?}")) }
     })
     .await;
-    assert_eq!(me(&door, &token).await.status, 200);
+    assert_eq!(me(&gateway, &token).await.status, 200);
 
     issuer.network.cut().await;
-    assert_eq!(me(&door, &token).await.status, 200, "a token that was seen");
+    assert_eq!(me(&gateway, &token).await.status, 200, "a known token");
     let another = signer.sign(&issuer.claims("grace"));
-    assert_eq!(me(&door, &another).await.status, 200, "a token that was not seen");
-    assert_eq!(me(&door, &Signer::ec("two").sign(&issuer.claims("ada"))).await.status, 401, "an unknown key");
-    assert!(!not_ready(&door).await.contains(&"identity".to_owned()), "its keys stay known");
+    assert_eq!(me(&gateway, &another).await.status, 200, "a new token");
+    assert_eq!(
+        me(&gateway, &Signer::ec("two").sign(&issuer.claims("ada"))).await.status,
+        401,
+        "an unknown key"
+    );
+    assert!(!unready_parts(&gateway).await.contains(&"identity".to_owned()), "the keys were forgotten");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_rotate_under_load_and_nobody_notices() {
+async fn key_rotation_under_load_fails_no_request() {
     let first = Arc::new(Signer::ec("0"));
     let issuer = Issuer::start(&[&first]).await;
-    let door = Door::of(&issuer, &format!("keys_cooldown = \"{}s\"\n", COOLDOWN.as_secs())).await;
-    let door = Arc::new(door);
+    let gateway =
+        Gateway::with_issuer(&issuer, &format!("keys_cooldown = \"{}s\"\n", COOLDOWN.as_secs())).await;
+    let gateway = Arc::new(gateway);
     let newest = Arc::new(Mutex::new(first.clone()));
     let (stop, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let claims = issuer.claims("ada");
     let callers = (0..8).map(|caller| {
-        let (door, newest, stop, good) = (door.clone(), newest.clone(), stop.clone(), good.clone());
+        let (gateway, newest, stop, good) = (gateway.clone(), newest.clone(), stop.clone(), good.clone());
         let mut claims = claims.clone();
         claims["sub"] = format!("player-{caller}").into();
         tokio::spawn(async move {
@@ -168,11 +191,11 @@ async fn keys_rotate_under_load_and_nobody_notices() {
                 if stop.load(Ordering::SeqCst) {
                     break;
                 }
-                // Another one each time, so that none is remembered.
+                // A new token each time, so that none is cached.
                 claims["jti"] = number.into();
                 let signer = newest.lock().unwrap().clone();
-                let answer = me(&door, &signer.sign(&claims)).await;
-                assert_eq!(answer.status, 200, "{answer:?}");
+                let response = me(&gateway, &signer.sign(&claims)).await;
+                assert_eq!(response.status, 200, "{response:?}");
                 good.fetch_add(1, Ordering::SeqCst);
             }
         })
@@ -180,8 +203,7 @@ async fn keys_rotate_under_load_and_nobody_notices() {
     let callers: Vec<_> = callers.collect();
     let some_more = async || {
         let before = good.load(Ordering::SeqCst);
-        eventually("calls go on", PATIENCE, async || {
-            // Those who are told nothing at all have failed.
+        eventually("calls continue", PATIENCE, async || {
             assert!(!callers.iter().any(tokio::task::JoinHandle::is_finished), "a caller has failed");
             good.load(Ordering::SeqCst) > before + 50
         })
@@ -190,13 +212,13 @@ async fn keys_rotate_under_load_and_nobody_notices() {
     some_more().await;
     let mut old = first.clone();
     for number in 1..=3 {
-        // Not hope: that much lies between two answers of the issuer.
+        // The gateway requests the keys at most once per cooldown.
         tokio::time::sleep(COOLDOWN).await;
         let next = Arc::new(Signer::ec(&number.to_string()));
         issuer.publish(&[&old, &next]);
         *newest.lock().unwrap() = next.clone();
         some_more().await;
-        // The issuer forgets the old one, and we hear of it with the next.
+        // The issuer withdraws the old key. The gateway notices with the next request for keys.
         issuer.publish(&[&next]);
         some_more().await;
         old = next;
@@ -205,16 +227,16 @@ async fn keys_rotate_under_load_and_nobody_notices() {
     for caller in join_all(callers).await {
         caller.unwrap();
     }
-    // The one before the last is gone by now, and what it signed with it.
+    // The first key is withdrawn by now, so its tokens are invalid.
     let before = issuer.claims("ada");
-    assert_eq!(me(&door, &first.sign(&before)).await.status, 401);
+    assert_eq!(me(&gateway, &first.sign(&before)).await.status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_come_with_tokens_of_the_issuer_too() {
+async fn services_can_use_tokens_of_the_issuer() {
     let signer = Signer::ec("one");
     let issuer = Issuer::start(&[&signer]).await;
-    let door = Door::of(&issuer, "").await;
+    let gateway = Gateway::with_issuer(&issuer, "").await;
     let with = |roles: &[&str], changes: Value| {
         let claims =
             changed(issuer.claims("shop"), json!({ "azp": "shop", "realm_access": { "roles": roles } }));
@@ -222,19 +244,19 @@ async fn services_come_with_tokens_of_the_issuer_too() {
     };
     let user = "0198c0de-0000-7000-8000-000000000001";
     let read = async |token: &str| {
-        let url = format!("http://{}/internal/v1/users/{user}", door.at["internal"]);
-        sent(door.client.get(url).bearer_auth(token)).await
+        let url = format!("http://{}/internal/v1/users/{user}", gateway.at["service_api"]);
+        send(gateway.client.get(url).bearer_auth(token)).await
     };
     let grant = async |token: &str| {
-        let url = format!("http://{}/internal/v1/entitlements/grant", door.at["internal"]);
-        let request = door.client.post(url).bearer_auth(token).header("idempotency-key", "k");
+        let url = format!("http://{}/internal/v1/entitlements/grant", gateway.at["service_api"]);
+        let request = gateway.client.post(url).bearer_auth(token).header("idempotency-key", "k");
         let body = json!({
             "user_id": user, "account_id": user, "resource": "sword", "occurred_at": "2026-03-01T12:00:00Z",
         });
-        sent(request.json(&body)).await
+        send(request.json(&body)).await
     };
     let reader = with(&["playhouse-service", "playhouse-may-read"], json!({}));
-    // It may look, and finds nobody.
+    // It may read, and the user does not exist.
     assert_problem(&read(&reader).await, 404);
     let refused = assert_problem(&grant(&reader).await, 403);
     assert!(
@@ -244,21 +266,25 @@ async fn services_come_with_tokens_of_the_issuer_too() {
     let seller = with(&["playhouse-service", "playhouse-may-entitlements"], json!({}));
     assert_problem(&grant(&seller).await, 404);
     assert_problem(&read(&seller).await, 403);
-    let powerless = with(&["playhouse-service"], json!({}));
-    assert_problem(&read(&powerless).await, 403);
+    let without_rights = with(&["playhouse-service"], json!({}));
+    assert_problem(&read(&without_rights).await, 403);
 
     for (what, token) in [
         ("a player", with(&["player"], json!({}))),
         ("a player with a right", with(&["playhouse-may-read"], json!({}))),
         ("an operator", with(&["playhouse-operator", "playhouse-may-read"], json!({}))),
         ("expired", with(&["playhouse-service", "playhouse-may-read"], json!({ "exp": now() - 60 }))),
-        ("for somebody else", with(&["playhouse-service", "playhouse-may-read"], json!({ "aud": "other" }))),
-        ("of somebody else", Signer::ec("one").sign(&issuer.claims("shop"))),
+        ("another audience", with(&["playhouse-service", "playhouse-may-read"], json!({ "aud": "other" }))),
+        ("another signer", Signer::ec("one").sign(&issuer.claims("shop"))),
     ] {
-        let answer = read(&token).await;
-        assert_eq!((answer.status, answer.header("www-authenticate")), (401, "Bearer"), "{what}: {answer:?}");
+        let response = read(&token).await;
+        assert_eq!(
+            (response.status, response.header("www-authenticate")),
+            (401, "Bearer"),
+            "{what}: {response:?}"
+        );
     }
-    // A service that the configuration knows does not depend on the issuer.
+    // A configured service does not depend on the issuer.
     issuer.network.cut().await;
     assert_problem(&read(shop::TOKEN).await, 404);
 }

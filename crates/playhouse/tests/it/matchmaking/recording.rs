@@ -1,14 +1,14 @@
-//! A match that a player was notified of is published, whatever dies.
+//! The event of a match whose players were notified is published, whichever process dies.
 
 use std::collections::BTreeSet;
 
 use sqlx::Connection;
 
 use super::*;
-use crate::crashes::was_killed;
+use crate::crashes::assert_killed;
 use crate::shop::{admin_get, in_outbox};
 
-/// Makes a ticket and waits for its assignment. None if the process ends before.
+/// Creates a ticket and waits for its assignment. Returns the match id, or `None` if the process ends first.
 async fn play(address: String) -> Option<String> {
     let client = Client::new();
     let tickets = format!("http://{address}/v1/frontendservice/tickets");
@@ -16,12 +16,12 @@ async fn play(address: String) -> Option<String> {
     let made: Value = made.json().await.ok()?;
     let id = made["id"].as_str()?;
     let mut watching = client.get(format!("{tickets}/{id}/assignments")).send().await.ok()?;
-    let told: Value = serde_json::from_slice(&watching.chunk().await.ok()??).ok()?;
-    let connection = told["result"]["assignment"]["connection"].as_str()?;
+    let update: Value = serde_json::from_slice(&watching.chunk().await.ok()??).ok()?;
+    let connection = update["result"]["assignment"]["connection"].as_str()?;
     Some(connection.split('.').next()?.to_owned())
 }
 
-/// How many events the outbox of a process has published.
+/// Counts the published events in the outbox of a process.
 async fn count_published(admin: &str) -> i64 {
     let mut count = 0;
     for row in in_outbox(admin, "published").await {
@@ -31,19 +31,19 @@ async fn count_published(admin: &str) -> i64 {
     count
 }
 
-/// Up to which position of its embedded bus a process that has ended took events in. The bus of each process counts from 1.
-async fn taken_in(folder: &Folder) -> i64 {
+/// Returns the last stream position that the intake of a stopped process reached. Each embedded bus counts from 1.
+async fn intake_position(folder: &Folder) -> i64 {
     let position = sqlx::query_scalar("SELECT MAX(position) FROM notification_intake");
     position.fetch_one(&mut database(folder).await).await.unwrap()
 }
 
-/// The database of an embedded process.
+/// Opens the database of an embedded process.
 async fn database(folder: &Folder) -> sqlx::SqliteConnection {
     let file = format!("sqlite:{}", folder.path().join("playhouse.db").display());
     sqlx::SqliteConnection::connect(&file).await.unwrap()
 }
 
-/// The matches whose events the outbox has published.
+/// Returns the matches whose events are published.
 async fn published(admin: &str) -> BTreeSet<String> {
     let mut matches = BTreeSet::new();
     for row in in_outbox(admin, "published").await {
@@ -55,8 +55,8 @@ async fn published(admin: &str) -> BTreeSet<String> {
     matches
 }
 
-async fn all_are_published(admin: &str, notified: &BTreeSet<String>) {
-    eventually("every match that somebody was notified of is published", PATIENCE, async || {
+async fn wait_until_published(admin: &str, notified: &BTreeSet<String>) {
+    eventually("every match of a notified player is published", PATIENCE, async || {
         let published = published(admin).await;
         let missing: Vec<_> = notified.difference(&published).collect();
         if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} of {}", notified.len())) }
@@ -80,7 +80,7 @@ async fn embedded_kill_right_after_the_notification_loses_no_event() {
     }
     assert!(notified.len() >= 3, "{notified:?}");
     let running = program.start().unwrap();
-    all_are_published(&addresses(&running).await["admin"], &notified).await;
+    wait_until_published(&addresses(&running).await["admin"], &notified).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn embedded_stop_while_matches_are_made_loses_no_event() {
     let address = addresses(&running).await["open_match"].clone();
     let mut players: futures::stream::FuturesUnordered<_> =
         (0..200).map(|_| tokio::spawn(play(address.clone()))).collect();
-    // In the middle: some are notified, others are about to be.
+    // Some players are notified, others are not yet.
     let mut notified = BTreeSet::from([players.next().await.unwrap().unwrap().unwrap()]);
     running.sigterm();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
@@ -99,19 +99,19 @@ async fn embedded_stop_while_matches_are_made_loses_no_event() {
         notified.extend(played.unwrap());
     }
     eprintln!("{} matches before the stop", notified.len());
-    let taken_in = taken_in(&folder).await;
+    let intake_position = intake_position(&folder).await;
     let running = program.start().unwrap();
     let admin = addresses(&running).await["admin"].clone();
-    all_are_published(&admin, &notified).await;
+    wait_until_published(&admin, &notified).await;
     eventually("nothing is left in the outbox", PATIENCE, async || {
         in_outbox(&admin, "open").await.is_empty()
     })
     .await;
     // The process left nothing to the next one: engine, relay and intake stopped in this order.
-    assert_eq!(taken_in, count_published(&admin).await);
+    assert_eq!(intake_position, count_published(&admin).await);
 }
 
-/// The database is locked meanwhile, so that the engine still waits for the record when the loops are asked to stop.
+/// The test locks the database, so that the engine still waits for the record when the loops must stop.
 #[tokio::test(flavor = "multi_thread")]
 async fn embedded_stop_while_a_match_is_recorded_leaves_nothing_to_the_next_process() {
     let folder = Folder::fresh().unwrap();
@@ -131,28 +131,28 @@ async fn embedded_stop_while_a_match_is_recorded_leaves_nothing_to_the_next_proc
     })
     .await;
     running.sigterm();
-    eventually("it accepts no connection", PATIENCE, async || {
+    eventually("the listener is closed", PATIENCE, async || {
         tokio::net::TcpStream::connect(&at["open_match"]).await.is_err()
     })
     .await;
-    // Meanwhile loops that do not wait for the engine end. It waits for the record for a second.
+    // Loops that do not wait for the engine end meanwhile. The engine waits one second for the record.
     tokio::time::sleep(Duration::from_millis(500)).await;
     sqlx::query("ROLLBACK").execute(&mut lock).await.unwrap();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
     join_all(players).await;
-    let taken_in = taken_in(&folder).await;
+    let intake_position = intake_position(&folder).await;
     let running = program.start().unwrap();
     let admin = addresses(&running).await["admin"].clone();
     eventually("nothing is left in the outbox", PATIENCE, async || {
         in_outbox(&admin, "open").await.is_empty()
     })
     .await;
-    assert_eq!(taken_in, count_published(&admin).await);
+    assert_eq!(intake_position, count_published(&admin).await);
 }
 
-/// At every point between the assignment and the notification.
+/// Kills the engine at every point between the assignment and the notification.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_killed_anywhere_loses_and_doubles_no_match() {
+async fn engine_killed_at_any_point_loses_and_duplicates_no_match() {
     let matchmaking = need!(Matchmaking::start().await);
     let store = matchmaking.store().await;
     let mut expected = 0;
@@ -160,38 +160,41 @@ async fn an_engine_killed_anywhere_loses_and_doubles_no_match() {
         let tickets = make_tickets(&store, 2).await;
         expected += 1;
         let doomed = matchmaking.program("matchmaking-engine").env("TESTKIT_FAULT", point).start().unwrap();
-        was_killed(&doomed).await;
-        let seen = store.look(&tickets).await.unwrap();
-        assert!(seen.iter().all(|seen| matches!(seen, Seen::Assigned(_))), "{point}: {seen:?}");
-        let left = store.unrecorded().await.unwrap().0;
+        assert_killed(&doomed).await;
+        let seen = store.watch_states(&tickets).await.unwrap();
+        assert!(seen.iter().all(|seen| matches!(seen, WatchState::Assigned(_))), "{point}: {seen:?}");
+        let left = store.unrecorded_size().await.unwrap().0;
         assert_eq!(left > 0, point != "matchmaking.notified", "{point}: {left}");
     }
-    // Another one may have recovered what the first one left. One more dies while it recovers.
-    let left = store.unrecorded().await.unwrap().0;
+    // A later engine may have recovered entries of an earlier one. One more dies during its recovery.
+    let left = store.unrecorded_size().await.unwrap().0;
     let doomed = matchmaking.program("matchmaking-engine").env("TESTKIT_FAULT", "matchmaking.recovered");
-    was_killed(&doomed.start().unwrap()).await;
-    assert_eq!(store.unrecorded().await.unwrap().0, left);
-    let mut pushes = store.pushes().await.unwrap();
+    assert_killed(&doomed.start().unwrap()).await;
+    assert_eq!(store.unrecorded_size().await.unwrap().0, left);
+    let mut pushes = store.ticket_events().await.unwrap();
     let _next = matchmaking.serve("matchmaking-engine,outbox-relay");
     for _ in 0..left {
         let push = tokio::time::timeout(PATIENCE, pushes.next()).await.unwrap();
-        assert!(matches!(push, Some(Push::Assigned(_))), "players are notified by the recovery: {push:?}");
+        assert!(
+            matches!(push, Some(TicketEvent::Assigned(_))),
+            "the recovery did not notify players: {push:?}"
+        );
     }
     assert_eq!(matches_on_the_bus(&matchmaking.fleet.nats.url(), expected).await.len(), expected);
-    eventually("nothing is left", PATIENCE, async || store.unrecorded().await.unwrap().0 == 0).await;
+    eventually("nothing is left", PATIENCE, async || store.unrecorded_size().await.unwrap().0 == 0).await;
     assert_eq!(messages_on_the_bus(&matchmaking.fleet.nats.url()).await, expected as u64);
 }
 
-/// How many messages the stream has stored.
+/// Counts the messages in the event stream.
 async fn messages_on_the_bus(url: &str) -> u64 {
     let stream =
         jetstream::new(async_nats::connect(url).await.unwrap()).get_stream("PLAYHOUSE").await.unwrap();
     stream.cached_info().state.messages
 }
 
-/// NATS is away meanwhile, so nothing has left the outbox when Redis forgets everything.
+/// NATS is down, so nothing has left the outbox when Redis loses its data.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_forgets_everything_after_the_notification_loses_no_event() {
+async fn redis_emptied_after_the_notification_loses_no_event() {
     let mut matchmaking = need!(Matchmaking::start().await);
     let running = matchmaking.serve("matchmaking-frontend,matchmaking-engine,outbox-relay");
     let address = addresses(&running).await["open_match"].clone();
@@ -199,8 +202,8 @@ async fn a_redis_that_forgets_everything_after_the_notification_loses_no_event()
     let players = join_all((0..40).map(|_| tokio::spawn(play(address.clone())))).await;
     let notified: BTreeSet<String> = players.into_iter().map(|played| played.unwrap().unwrap()).collect();
     assert_eq!(notified.len(), 20);
-    let (entries, _) = matchmaking.store().await.unrecorded().await.unwrap();
-    assert_eq!(entries, 0, "nothing waits in Redis for the bus");
+    let (entries, _) = matchmaking.store().await.unrecorded_size().await.unwrap();
+    assert_eq!(entries, 0, "matches in Redis wait for the bus");
 
     matchmaking.fleet.redis.kill().await.unwrap();
     matchmaking.fleet.redis.start_again().await.unwrap();

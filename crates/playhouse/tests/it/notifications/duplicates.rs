@@ -1,4 +1,4 @@
-//! Every event comes three times, and those who take them in die again and again.
+//! Events are published three times while notifiers are killed.
 
 use std::collections::BTreeSet;
 
@@ -6,91 +6,91 @@ use testkit::{Seed, need};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::stage::{Player, Process, Stage, news};
-use super::tape::{Tape, numbers};
+use super::setup::{Player, Process, Setup, news};
+use super::stream_client::{Received, numbers};
 use crate::*;
 
 const USERS: usize = 50;
-/// So many come three times, and some once only: nobody makes good for what is lost of them.
+/// These events are published three times, the others once: no repeat makes up for a lost one.
 const REPEATED: usize = 10_000;
 const SINGLE: usize = 2_000;
 const EVENTS: usize = REPEATED + SINGLE;
 const NOTIFIERS: usize = 3;
 const KILLS: usize = 6;
-const BETWEEN: Duration = Duration::from_secs(2);
+const KILL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Follows a player's stream until all their notifications are there, and one more that is the last.
-async fn follow(player: Player, at: String) -> Tape {
-    let (mut tape, mut stream) = (Tape::from(0), player.stream(&at, Some(0)).await);
-    assert!(tape.record(&mut stream, EVENTS / USERS).await, "the stream is over");
-    tape
+/// Reads a player's stream until all their notifications have arrived.
+async fn follow(player: Player, at: String) -> Received {
+    let (mut received, mut stream) = (Received::after(0), player.stream(&at, Some(0)).await);
+    assert!(received.read_until(&mut stream, EVENTS / USERS).await, "the stream ended");
+    received
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_of_repeats_and_kills_tells_everybody_everything_once() {
-    let stage = need!(Stage::start().await);
-    let door = stage.process("gateway,service-api").await;
+async fn repeated_events_and_kills_notify_every_player_once() {
+    let setup = need!(Setup::start().await);
+    let api = setup.process("gateway,service-api").await;
     let mut notifiers = Vec::new();
     for _ in 0..NOTIFIERS {
-        notifiers.push(stage.process("notifier").await);
+        notifiers.push(setup.process("notifier").await);
     }
     let mut players = Vec::new();
     for n in 0..USERS {
-        players.push(stage.player(&door, &format!("player-{n}")).await);
+        players.push(setup.player(&api, &format!("player-{n}")).await);
     }
     let mut streams = JoinSet::new();
     for player in &players {
-        streams.spawn(follow(player.clone(), door.gateway().to_owned()));
+        streams.spawn(follow(player.clone(), api.gateway().to_owned()));
     }
 
     let bodies: Vec<String> = (0..EVENTS).map(|n| news(players[n % USERS].user, n)).collect();
-    let (begun, _) = watch::channel(0);
+    let (round, _) = watch::channel(0);
     let mut publishers = JoinSet::new();
     let seed = Seed::new();
     for (number, bodies) in (1..).zip([&bodies[..], &bodies[..REPEATED], &bodies[..REPEATED]]) {
-        let (mut bodies, mut begun) = (bodies.to_vec(), begun.subscribe());
-        let publisher = stage.publisher().await;
+        let (mut bodies, mut round) = (bodies.to_vec(), round.subscribe());
+        let publisher = setup.publisher().await;
         let mut choices = seed.choices(number);
         publishers.spawn(async move {
             choices.shuffle(&mut bodies);
-            // Some before each kill, so that there is always something in hand.
-            for (turn, some) in bodies.chunks(EVENTS.div_ceil(KILLS)).enumerate() {
-                begun.wait_for(|turns| *turns > turn).await.unwrap();
+            // Some before each kill, so that notifiers always have events in flight.
+            for (number, some) in bodies.chunks(EVENTS.div_ceil(KILLS)).enumerate() {
+                round.wait_for(|round| *round > number).await.unwrap();
                 publisher.publish(some).await;
             }
         });
     }
-    let (mut beat, mut choices) = (tokio::time::interval(BETWEEN), seed.choices(0));
-    for turn in 1..=KILLS {
-        beat.tick().await;
-        begun.send_replace(turn);
-        tokio::time::sleep(BETWEEN.mul_f64(choices.f64() / 2.0)).await;
+    let (mut interval, mut choices) = (tokio::time::interval(KILL_INTERVAL), seed.choices(0));
+    for number in 1..=KILLS {
+        interval.tick().await;
+        round.send_replace(number);
+        tokio::time::sleep(KILL_INTERVAL.mul_f64(choices.f64() / 2.0)).await;
         notifiers.swap_remove(choices.usize(..NOTIFIERS)).kill().await;
-        notifiers.push(Process::start(&stage.program("notifier")).await);
+        notifiers.push(Process::start(&setup.program("notifier")).await);
     }
     while let Some(published) = publishers.join_next().await {
         published.unwrap();
     }
 
-    let (mut everything, mut told) = (BTreeSet::new(), 0);
-    while let Some(tape) = streams.join_next().await {
-        let tape = tape.unwrap();
-        told += tape.ids().len();
-        everything.extend(numbers(&tape.notifications));
+    let (mut different, mut count) = (BTreeSet::new(), 0);
+    while let Some(received) = streams.join_next().await {
+        let received = received.unwrap();
+        count += received.ids().len();
+        different.extend(numbers(&received.notifications));
     }
-    assert_eq!((told, everything.len()), (EVENTS, EVENTS));
-    stage.all_taken_in(&stage.publisher().await).await;
-    assert_eq!(stage.count("SELECT COUNT(*) FROM notification").await, EVENTS as i64);
-    assert_eq!(stage.count("SELECT COUNT(*) FROM notification_event").await, EVENTS as i64);
-    assert_eq!(stage.count("SELECT COUNT(*) FROM notification_dlq").await, 0);
-    testkit::eventually("all deliveries are written down", PATIENCE, async || {
-        stage.count("SELECT COUNT(*) FROM notification_live WHERE state <> 1").await == 0
+    assert_eq!((count, different.len()), (EVENTS, EVENTS));
+    setup.wait_until_acknowledged(&setup.publisher().await).await;
+    assert_eq!(setup.count("SELECT COUNT(*) FROM notification").await, EVENTS as i64);
+    assert_eq!(setup.count("SELECT COUNT(*) FROM notification_event").await, EVENTS as i64);
+    assert_eq!(setup.count("SELECT COUNT(*) FROM notification_dlq").await, 0);
+    testkit::eventually("all deliveries are marked as sent", PATIENCE, async || {
+        setup.count("SELECT COUNT(*) FROM notification_live WHERE state <> 1").await == 0
     })
     .await;
-    assert_eq!(stage.count("SELECT COUNT(*) FROM notification_live").await, EVENTS as i64);
-    // Nobody was told anything besides: what comes now is the next.
+    assert_eq!(setup.count("SELECT COUNT(*) FROM notification_live").await, EVENTS as i64);
+    // No inbox has more than these.
     for player in &players {
-        let (_, page) = player.get(door.gateway(), "/v1/notifications?limit=1").await;
+        let (_, page) = player.get(api.gateway(), "/v1/notifications?limit=1").await;
         assert_eq!(page["last_event_id"], (EVENTS / USERS).to_string(), "{page}");
     }
 }

@@ -1,19 +1,19 @@
-//! The inbox over HTTP: what a player finds and does there, and who may put something in.
+//! The inbox over HTTP: listing and marking notifications, and who may send them.
 
 use reqwest::Method;
 use serde_json::json;
 use testkit::need;
 use uuid::Uuid;
 
-use super::stage::Stage;
+use super::setup::Setup;
 use crate::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_player_finds_reads_and_archives_what_they_were_told_and_sees_it_at_home() {
-    let stage = need!(Stage::start().await);
-    let doors = [stage.process("gateway,service-api").await, stage.process("gateway,service-api").await];
-    let [one, two] = [doors[0].gateway(), doors[1].gateway()];
-    let (ada, bob) = (stage.player(&doors[0], "ada").await, stage.player(&doors[0], "bob").await);
+async fn player_lists_reads_and_archives_notifications() {
+    let setup = need!(Setup::start().await);
+    let apis = [setup.process("gateway,service-api").await, setup.process("gateway,service-api").await];
+    let [one, two] = [apis[0].gateway(), apis[1].gateway()];
+    let (ada, bob) = (setup.player(&apis[0], "ada").await, setup.player(&apis[0], "bob").await);
     let unread = async |at: &str| {
         let (_, home) = ada.get(at, "/v1/home").await;
         let data = &home["notifications"]["data"];
@@ -21,13 +21,13 @@ async fn a_player_finds_reads_and_archives_what_they_were_told_and_sees_it_at_ho
     };
     assert_eq!(unread(one).await, (0, 0));
     for n in 1..=5 {
-        doors[n % 2].service().tell(ada.user, &format!("number {n}")).await;
+        apis[n % 2].service().notify(ada.user, &format!("number {n}")).await;
     }
     assert_eq!(unread(two).await, (5, 5));
     let (_, home) = ada.get(one, "/v1/home").await;
     assert_eq!(home["notifications"]["data"]["notifications"][0]["title"], "number 5", "{home}");
 
-    // Page by page, the newest first.
+    // Pages, the newest notification first.
     let (status, first) = ada.get(one, "/v1/notifications?limit=2").await;
     assert_eq!((status, &first["next"], &first["last_event_id"]), (200, &json!(4), &json!("5")), "{first}");
     let (_, second) = ada.get(two, "/v1/notifications?limit=3&before=4").await;
@@ -59,7 +59,7 @@ async fn a_player_finds_reads_and_archives_what_they_were_told_and_sees_it_at_ho
     assert_eq!(listed("archived").await, [5]);
     assert_eq!(ada.get(one, "/v1/notifications?show=all").await.0, 400);
 
-    // What is another's is not there, and stays as it is.
+    // Other players' notifications look missing and cannot be changed.
     let path = format!("/v1/notifications/{}", newest.as_str().unwrap());
     let (status, shown) = ada.get(two, &path).await;
     assert_eq!((status, shown["archived_at"].is_string()), (200, true), "{shown}");
@@ -80,35 +80,35 @@ async fn a_player_finds_reads_and_archives_what_they_were_told_and_sees_it_at_ho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_services_with_the_right_tell_players_things() {
-    let stage = need!(Stage::start().await);
-    let door = stage.process("gateway,service-api").await;
-    let ada = stage.player(&door, "ada").await;
+async fn only_services_with_the_right_send_notifications() {
+    let setup = need!(Setup::start().await);
+    let api = setup.process("gateway,service-api").await;
+    let ada = setup.player(&api, "ada").await;
     let body = json!({ "to": { "user_id": ada.user }, "texts": { "en": { "title": "hello" } } });
     let status = async |token: &str| {
-        door.service().request(token, "key-1", &body).send().await.unwrap().status().as_u16()
+        api.service().request(token, "key-1", &body).send().await.unwrap().status().as_u16()
     };
     assert_eq!(status("nobody").await, 401);
     assert_eq!(status(shop::POOR_TOKEN).await, 403);
-    // Nor do players, at either door.
+    // Players cannot send either, at the service API or at the gateway.
     assert_eq!(status(&ada.token).await, 401);
-    let request = ada.request(Method::POST, door.gateway(), "/internal/v1/notifications").json(&body);
+    let request = ada.request(Method::POST, api.gateway(), "/internal/v1/notifications").json(&body);
     assert_eq!(request.send().await.unwrap().status(), 404);
-    assert_eq!(ada.inbox(door.gateway()).await.len(), 0);
+    assert_eq!(ada.inbox(api.gateway()).await.len(), 0);
 
     assert_eq!(status(shop::TOKEN).await, 200);
-    assert_eq!(status(shop::TOKEN).await, 200, "again, and nothing happens again");
-    assert_eq!(ada.inbox(door.gateway()).await.len(), 1);
+    assert_eq!(status(shop::TOKEN).await, 200, "a repeated request");
+    assert_eq!(ada.inbox(api.gateway()).await.len(), 1);
     let mut other = body.clone();
     other["texts"]["en"]["title"] = json!("goodbye");
-    assert_eq!(door.service().send("key-1", &other).await.0, 422);
-    let nobody = json!({ "to": { "user_id": Uuid::now_v7() }, "texts": { "en": { "title": "hello" } } });
-    assert_eq!(door.service().send("key-2", &nobody).await.0, 404);
+    assert_eq!(api.service().send("key-1", &other).await.0, 422);
+    let unknown = json!({ "to": { "user_id": Uuid::now_v7() }, "texts": { "en": { "title": "hello" } } });
+    assert_eq!(api.service().send("key-2", &unknown).await.0, 404);
     let some =
         json!({ "to": { "user_ids": [ada.user, Uuid::now_v7()] }, "texts": { "en": { "title": "hello" } } });
-    let (status, sent) = door.service().send("key-3", &some).await;
+    let (status, sent) = api.service().send("key-3", &some).await;
     assert_eq!(
-        (status, &sent["told"], sent["unknown_user_ids"].as_array().unwrap().len()),
+        (status, &sent["notified"], sent["unknown_user_ids"].as_array().unwrap().len()),
         (200, &json!(1), 1),
         "{sent}"
     );

@@ -1,4 +1,4 @@
-//! Somebody else's server that is told things by webhooks.
+//! A customer's server that receives webhooks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::*;
 
-/// The server. Clones are the same.
+/// The server. Cheap to clone; clones share state.
 #[derive(Clone)]
 pub(super) struct Receiver {
     address: String,
@@ -20,19 +20,19 @@ pub(super) struct Receiver {
 
 #[derive(Default)]
 struct Inner {
-    /// What it answers, and how late.
-    answer: (StatusCode, Duration),
-    got: Vec<Got>,
+    /// The status of its responses, and their delay.
+    response: (StatusCode, Duration),
+    requests: Vec<ReceivedRequest>,
 }
 
-/// A request.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-pub(super) struct Got {
-    /// What tells repeats.
+pub(super) struct ReceivedRequest {
+    /// The `webhook-id`, the same for all attempts.
     pub(super) id: String,
     pub(super) title: String,
     pub(super) at: Instant,
-    pub(super) answer: StatusCode,
+    pub(super) status: StatusCode,
 }
 
 impl Receiver {
@@ -45,16 +45,16 @@ impl Receiver {
         this
     }
 
-    /// Answers like this from now on.
-    pub(super) fn answers(&self, status: StatusCode, after: Duration) {
-        self.inner.lock().unwrap().answer = (status, after);
+    /// Sets the status and the delay of later responses.
+    pub(super) fn set_response(&self, status: StatusCode, delay: Duration) {
+        self.inner.lock().unwrap().response = (status, delay);
     }
 
-    pub(super) fn got(&self) -> Vec<Got> {
-        self.inner.lock().unwrap().got.clone()
+    pub(super) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.inner.lock().unwrap().requests.clone()
     }
 
-    /// The settings of a destination of this name, which is this server.
+    /// Returns the settings of a destination that sends to this server.
     pub(super) fn settings(&self, name: &str) -> String {
         format!(
             "[notification.webhooks.{name}]\nurl = \"http://{}/\"\n\
@@ -68,14 +68,14 @@ impl Receiver {
 async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: String) -> StatusCode {
     let at = Instant::now();
     let body: Value = serde_json::from_str(&body).unwrap();
-    let (answer, after) = receiver.inner.lock().unwrap().answer;
-    tokio::time::sleep(after).await;
-    let got = Got {
+    let (status, delay) = receiver.inner.lock().unwrap().response;
+    tokio::time::sleep(delay).await;
+    let request = ReceivedRequest {
         id: headers["webhook-id"].to_str().unwrap().to_owned(),
         title: body["data"]["texts"]["en"]["title"].as_str().unwrap().to_owned(),
         at,
-        answer,
+        status,
     };
-    receiver.inner.lock().unwrap().got.push(got);
-    answer
+    receiver.inner.lock().unwrap().requests.push(request);
+    status
 }

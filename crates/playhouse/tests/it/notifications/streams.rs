@@ -1,64 +1,64 @@
-//! What a stream says, and to whom.
+//! The events of streams and who receives them.
 
 use reqwest::Method;
 use serde_json::json;
 use testkit::{eventually, need};
 use tokio::net::TcpSocket;
 
-use super::stage::{Process, Stage, news};
-use super::tape::{Stream, Tape};
+use super::setup::{Process, Setup, news};
+use super::stream_client::{Received, Stream};
 use crate::*;
 
 const QUEUE: &str = "[matchmaking.queues.duel]\n";
 
-async fn ready(stream: &mut Stream) -> Value {
+async fn expect_ready(stream: &mut Stream) -> Value {
     let ready = stream.expect("ready").await;
     assert_eq!(ready.data["last_event_id"], ready.id.unwrap().to_string(), "{ready:?}");
     ready.data
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_begins_where_it_is_told_to_and_says_where_that_is() {
-    let stage = need!(Stage::start().await);
-    let door = Process::start(
-        &stage.program("gateway,service-api").args(["--set", "gateway.stream_heartbeat=100ms"]),
+async fn stream_starts_at_the_requested_position() {
+    let setup = need!(Setup::start().await);
+    let api = Process::start(
+        &setup.program("gateway,service-api").args(["--set", "gateway.stream_heartbeat=100ms"]),
     )
     .await;
-    let (ada, at) = (stage.player(&door, "ada").await, door.gateway());
+    let (ada, at) = (setup.player(&api, "ada").await, api.gateway());
     let mut fresh = ada.stream(at, None).await;
-    assert_eq!(ready(&mut fresh).await, json!({ "last_event_id": "0", "resumed": false }));
+    assert_eq!(expect_ready(&mut fresh).await, json!({ "last_event_id": "0", "resumed": false }));
     assert!((200..1000).contains(&fresh.retry.unwrap()), "{:?}", fresh.retry);
     for n in 1..=3 {
-        door.service().tell(ada.user, &format!("number {n}")).await;
-        let told = fresh.expect("notification").await;
-        assert_eq!((told.id, &told.data["title"]), (Some(n), &json!(format!("number {n}"))), "{told:?}");
+        api.service().notify(ada.user, &format!("number {n}")).await;
+        let event = fresh.expect("notification").await;
+        assert_eq!((event.id, &event.data["title"]), (Some(n), &json!(format!("number {n}"))), "{event:?}");
     }
-    // It says that it is alive while there is nothing to say.
-    let beats = fresh.beats + 3;
+    // Heartbeats are sent while there are no events.
+    let heartbeats = fresh.heartbeats + 3;
     tokio::time::timeout(PATIENCE, async {
-        while fresh.beats < beats {
-            assert!(fresh.read(1024).await, "the stream is over");
+        while fresh.heartbeats < heartbeats {
+            assert!(fresh.read(1024).await, "the stream ended");
             assert!(fresh.pop().is_none());
         }
     })
     .await
-    .expect("beats of the heart");
+    .expect("no heartbeats");
 
-    for (last, begins_at, resumed, behind) in [
+    for (last, starts_at, resumed, missed) in [
         (None, 3, false, 0),
         (Some(3), 3, true, 0),
         (Some(1), 1, true, 2),
         (Some(0), 0, true, 3),
-        // An id that this inbox never had: of another one, or of one that was restored since.
+        // A position that this inbox never had: of another inbox, or from before a restore.
         (Some(4), 3, false, 0),
         (Some(i64::MAX), 3, false, 0),
     ] {
         let mut stream = ada.stream(at, last).await;
-        let expected = json!({ "last_event_id": begins_at.to_string(), "resumed": resumed });
-        assert_eq!(ready(&mut stream).await, expected, "{last:?}");
-        let mut tape = Tape::from(begins_at);
-        assert!(tape.record(&mut stream, behind).await, "{last:?}");
-        assert_eq!(tape.last, 3, "{last:?}");
+        let expected = json!({ "last_event_id": starts_at.to_string(), "resumed": resumed });
+        assert_eq!(expect_ready(&mut stream).await, expected, "{last:?}");
+        let mut received = Received::after(starts_at);
+        assert!(received.read_until(&mut stream, missed).await, "{last:?}");
+        assert_eq!(received.last, 3, "{last:?}");
     }
     for garbage in ["x", "-1", "1.5", "99999999999999999999", "1 2", "é"] {
         let request = ada.request(Method::GET, at, "/v1/stream").header("last-event-id", garbage);
@@ -68,23 +68,23 @@ async fn a_stream_begins_where_it_is_told_to_and_says_where_that_is() {
         let problem: Value = response.json().await.unwrap();
         assert!(problem["detail"].as_str().unwrap().contains("Last-Event-ID"), "{problem}");
     }
-    // A page that cannot set the header says it in the address. An empty one is none.
-    for (path, begins_at) in [("/v1/stream?last_event_id=2", "2"), ("/v1/stream?last_event_id=", "3")] {
+    // A page that cannot set the header uses the query. An empty value means no position.
+    for (path, starts_at) in [("/v1/stream?last_event_id=2", "2"), ("/v1/stream?last_event_id=", "3")] {
         let mut response = ada.request(Method::GET, at, path).send().await.unwrap();
         let mut text = String::new();
         while !text.contains("event: ready") {
             text += std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap();
         }
-        assert!(text.contains(&format!("id: {begins_at}\nevent: ready")), "{path}: {text}");
+        assert!(text.contains(&format!("id: {starts_at}\nevent: ready")), "{path}: {text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_player_has_so_many_streams_and_no_more_until_one_is_closed() {
-    let stage = need!(Stage::start().await);
-    let door =
-        Process::start(&stage.program("gateway,service-api").args(["--set", "gateway.max_streams=3"])).await;
-    let (ada, bob, at) = (stage.player(&door, "ada").await, stage.player(&door, "bob").await, door.gateway());
+async fn open_streams_per_player_are_limited() {
+    let setup = need!(Setup::start().await);
+    let api =
+        Process::start(&setup.program("gateway,service-api").args(["--set", "gateway.max_streams=3"])).await;
+    let (ada, bob, at) = (setup.player(&api, "ada").await, setup.player(&api, "bob").await, api.gateway());
     let mut streams = Vec::new();
     for _ in 0..3 {
         streams.push(ada.stream(at, None).await);
@@ -93,116 +93,117 @@ async fn a_player_has_so_many_streams_and_no_more_until_one_is_closed() {
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"), "{refused:?}");
     assert_eq!(refused.headers()["content-type"], "application/problem+json");
-    let _of_bob = bob.stream(at, None).await;
+    let _other_player = bob.stream(at, None).await;
     drop(streams.pop());
-    eventually("there is room again", PATIENCE, async || {
+    eventually("another stream can be opened", PATIENCE, async || {
         ada.request(Method::GET, at, "/v1/stream").send().await.unwrap().status() == 200
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_player_does_on_one_device_the_other_hears_from_another_process() {
-    let stage = need!(Stage::start().await);
-    stage.configure(QUEUE);
-    let doors = [stage.process("gateway,service-api").await, stage.process("gateway,service-api").await];
-    let [one, two] = [doors[0].gateway(), doors[1].gateway()];
-    let (ada, bob) = (stage.player(&doors[0], "ada").await, stage.player(&doors[0], "bob").await);
-    let (mut phone, mut of_bob) = (ada.stream(one, None).await, bob.stream(one, None).await);
-    ready(&mut phone).await;
-    ready(&mut of_bob).await;
+async fn changes_on_one_device_reach_streams_at_every_process() {
+    let setup = need!(Setup::start().await);
+    setup.configure(QUEUE);
+    let apis = [setup.process("gateway,service-api").await, setup.process("gateway,service-api").await];
+    let [one, two] = [apis[0].gateway(), apis[1].gateway()];
+    let (ada, bob) = (setup.player(&apis[0], "ada").await, setup.player(&apis[0], "bob").await);
+    let (mut phone, mut bobs_stream) = (ada.stream(one, None).await, bob.stream(one, None).await);
+    expect_ready(&mut phone).await;
+    expect_ready(&mut bobs_stream).await;
 
     let (status, ticket) = ada.post(two, "/v1/matchmaking/tickets", &json!({ "queue": "duel" })).await;
     assert_eq!(status, 201, "{ticket}");
-    let told = phone.expect("ticket").await;
-    assert_eq!((&told.data["ticket_id"], &told.data["state"]), (&ticket["ticket_id"], &json!("WAITING")));
-    // Who comes later is told what there is.
+    let event = phone.expect("ticket").await;
+    assert_eq!((&event.data["ticket_id"], &event.data["state"]), (&ticket["ticket_id"], &json!("WAITING")));
+    // A later stream gets the current tickets.
     let mut laptop = ada.stream(two, None).await;
-    ready(&mut laptop).await;
+    expect_ready(&mut laptop).await;
     assert_eq!(laptop.expect("ticket").await.data["ticket_id"], ticket["ticket_id"]);
 
-    doors[0].service().tell(ada.user, "hello").await;
-    let told = phone.expect("notification").await;
-    assert_eq!(laptop.expect("notification").await.data, told.data);
+    apis[0].service().notify(ada.user, "hello").await;
+    let event = phone.expect("notification").await;
+    assert_eq!(laptop.expect("notification").await.data, event.data);
     let (_, counts) = ada.post(two, "/v1/notifications/mark", &json!({ "mark": "read", "up_to": 1 })).await;
     for stream in [&mut phone, &mut laptop] {
-        let told = stream.expect_counts(&counts).await;
-        assert_eq!((told.id, &told.data), (None, &counts));
-        assert_eq!(told.data, json!({ "unread": 0, "unseen": 0 }));
+        let event = stream.expect_counts(&counts).await;
+        assert_eq!((event.id, &event.data), (None, &counts));
+        assert_eq!(event.data, json!({ "unread": 0, "unseen": 0 }));
     }
     let path = format!("/v1/matchmaking/tickets/{}", ticket["ticket_id"].as_str().unwrap());
     assert_eq!(ada.request(Method::DELETE, two, &path).send().await.unwrap().status(), 204);
     for stream in [&mut phone, &mut laptop] {
         assert_eq!(stream.expect("ticket").await.data["state"], "GONE");
     }
-    // Of all that nobody else has heard anything.
-    doors[0].service().tell(bob.user, "and you").await;
-    assert_eq!(of_bob.expect("notification").await.data["title"], "and you");
+    // Other players received none of this.
+    apis[0].service().notify(bob.user, "and you").await;
+    assert_eq!(bobs_stream.expect("notification").await.data["title"], "and you");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counts_that_changed_while_a_client_was_cut_off_are_sent_when_it_resumes() {
-    let stage = need!(Stage::start().await);
-    let door = stage.process("gateway,service-api").await;
-    let ada = stage.player(&door, "ada").await;
-    let mut stream = ada.stream(door.gateway(), None).await;
-    ready(&mut stream).await;
-    door.service().tell(ada.user, "unread").await;
+async fn counts_changed_while_a_client_was_cut_off_are_sent_when_it_resumes() {
+    let setup = need!(Setup::start().await);
+    let api = setup.process("gateway,service-api").await;
+    let ada = setup.player(&api, "ada").await;
+    let mut stream = ada.stream(api.gateway(), None).await;
+    expect_ready(&mut stream).await;
+    api.service().notify(ada.user, "unread").await;
     let last = stream.expect("notification").await.id;
     drop(stream);
     let mark = json!({ "mark": "read", "up_to": 1 });
-    let (status, counts) = ada.post(door.gateway(), "/v1/notifications/mark", &mark).await;
+    let (status, counts) = ada.post(api.gateway(), "/v1/notifications/mark", &mark).await;
     assert_eq!((status, &counts["unread"]), (200, &json!(0)), "{counts}");
 
-    let mut resumed = ada.stream(door.gateway(), last).await;
-    assert_eq!(ready(&mut resumed).await["resumed"], true);
+    let mut resumed = ada.stream(api.gateway(), last).await;
+    assert_eq!(expect_ready(&mut resumed).await["resumed"], true);
     assert_eq!(resumed.expect("inbox").await.data, counts);
 }
 
-/// Two processes publish after their commits, in any order: the last message may have the older counts.
+/// Two processes publish after their commits in any order, so the last message may have the older counts.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_reads_the_counts_and_does_not_trust_those_of_a_message() {
-    let stage = need!(Stage::start().await);
-    let door = stage.process("gateway,service-api").await;
-    let ada = stage.player(&door, "ada").await;
-    let mut stream = ada.stream(door.gateway(), None).await;
-    ready(&mut stream).await;
-    door.service().tell(ada.user, "unread").await;
+async fn stream_reads_the_counts_instead_of_trusting_a_message() {
+    let setup = need!(Setup::start().await);
+    let api = setup.process("gateway,service-api").await;
+    let ada = setup.player(&api, "ada").await;
+    let mut stream = ada.stream(api.gateway(), None).await;
+    expect_ready(&mut stream).await;
+    api.service().notify(ada.user, "unread").await;
     stream.expect("notification").await;
-    let mut connection = stage.fleet.redis.keyspace().connect().await;
+    let mut connection = setup.fleet.redis.namespace().connect().await;
     let late = json!({ "counts": { "unread": 7, "unseen": 7 } }).to_string();
     let mut publish = redis::cmd("PUBLISH");
     publish.arg(format!("live:{}", ada.user)).arg(late);
-    let heard: u64 = publish.query_async(&mut connection).await.unwrap();
-    assert_eq!(heard, 1);
+    let receivers: u64 = publish.query_async(&mut connection).await.unwrap();
+    assert_eq!(receivers, 1);
     assert_eq!(stream.expect("inbox").await.data, json!({ "unread": 1, "unseen": 1 }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_is_told_in_their_language() {
-    let stage = need!(Stage::start().await);
-    let door = stage.process("gateway,service-api").await;
-    let _notifier = stage.process("notifier").await;
-    let ada = stage.player(&door, "ada").await;
-    let wanted = [
+async fn notifications_are_sent_in_the_language_of_the_client() {
+    let setup = need!(Setup::start().await);
+    let api = setup.process("gateway,service-api").await;
+    let _notifier = setup.process("notifier").await;
+    let ada = setup.player(&api, "ada").await;
+    let cases = [
         ("ja-JP, en;q=0.5", "ja", "ニュース7"),
         ("en, ja;q=0.9", "en", "News 7"),
         ("de, fr;q=0.9", "en", "News 7"),
         ("de, ja;q=0.1, *;q=0.01", "ja", "ニュース7"),
     ];
     let mut streams = Vec::new();
-    for (languages, ..) in wanted {
+    for (languages, ..) in cases {
         let headers = format!("accept-language: {languages}\r\n");
-        streams.push(Stream::ask(TcpSocket::new_v4().unwrap(), door.gateway(), &ada.token, &headers).await);
+        streams
+            .push(Stream::open_on(TcpSocket::new_v4().unwrap(), api.gateway(), &ada.token, &headers).await);
     }
     for stream in &mut streams {
-        ready(stream).await;
+        expect_ready(stream).await;
     }
-    stage.publisher().await.publish(&[news(ada.user, 7)]).await;
-    for (stream, (languages, language, title)) in streams.iter_mut().zip(wanted) {
-        let told = stream.expect("notification").await.data;
-        assert_eq!((&told["language"], &told["title"]), (&json!(language), &json!(title)), "{languages}");
-        let request = ada.request(Method::GET, door.gateway(), "/v1/notifications");
+    setup.publisher().await.publish(&[news(ada.user, 7)]).await;
+    for (stream, (languages, language, title)) in streams.iter_mut().zip(cases) {
+        let event = stream.expect("notification").await.data;
+        assert_eq!((&event["language"], &event["title"]), (&json!(language), &json!(title)), "{languages}");
+        let request = ada.request(Method::GET, api.gateway(), "/v1/notifications");
         let response = request.header("accept-language", languages).send().await.unwrap();
         let inbox: Value = response.json().await.unwrap();
         assert_eq!(inbox["notifications"][0]["title"], title, "{languages}");

@@ -1,4 +1,4 @@
-//! Destinations that work, beside one that does not.
+//! A working webhook destination beside a failing one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -9,12 +9,12 @@ use serde_json::json;
 use testkit::{eventually, need};
 
 use super::receiver::Receiver;
-use super::stage::{Process, Stage};
+use super::setup::{Process, Setup};
 use crate::*;
 
-/// How many notifications are sent, and how often.
+/// How many notifications are sent, and at which interval.
 const COUNT: usize = 60;
-const PACE: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 const ATTEMPTS: usize = 2;
 
 const SETTINGS: &str = r#"
@@ -25,31 +25,36 @@ retry_min = "10ms"
 retry_max = "20ms"
 "#;
 
-/// Tells a user things by these channels, at a steady pace. Returns when each was begun to be told, by its title.
-async fn tell(door: &Process, user: uuid::Uuid, what: &str, channels: &[&str]) -> BTreeMap<String, Instant> {
-    let (service, mut beat) = (door.service(), tokio::time::interval(PACE));
-    let mut begun = BTreeMap::new();
+/// Sends notifications to a user by these channels at a steady rate. Returns the start of each request by title.
+async fn send_all(
+    api: &Process,
+    user: uuid::Uuid,
+    what: &str,
+    channels: &[&str],
+) -> BTreeMap<String, Instant> {
+    let (service, mut interval) = (api.service(), tokio::time::interval(INTERVAL));
+    let mut started = BTreeMap::new();
     for n in 0..COUNT {
-        beat.tick().await;
+        interval.tick().await;
         let title = format!("{what} {n}");
         let body =
             json!({ "to": { "user_id": user }, "texts": { "en": { "title": title } }, "channels": channels });
-        begun.insert(title.clone(), Instant::now());
+        started.insert(title.clone(), Instant::now());
         assert_eq!(service.send(&title.replace(' ', "-"), &body).await.0, 200);
     }
-    begun
+    started
 }
 
-/// Half of these took at most the first time to get to the receiver, 99 % the second.
-async fn latency(receiver: &Receiver, begun: &BTreeMap<String, Instant>) -> (Duration, Duration) {
-    let mut times = eventually("a healthy destination has everything", PATIENCE, async || {
-        let got = receiver.got();
-        let times = got.iter().filter_map(|got| Some(got.at - *begun.get(&got.title)?));
+/// Returns the median and the 99th percentile of the time until a notification reached the receiver.
+async fn latency(receiver: &Receiver, started: &BTreeMap<String, Instant>) -> (Duration, Duration) {
+    let mut times = eventually("the good destination has received everything", PATIENCE, async || {
+        let requests = receiver.requests();
+        let times = requests.iter().filter_map(|request| Some(request.at - *started.get(&request.title)?));
         let times: Vec<Duration> = times.collect();
-        if times.len() == begun.len() {
+        if times.len() == started.len() {
             Ok(times)
         } else {
-            Err(format!("{} of {}", times.len(), begun.len()))
+            Err(format!("{} of {}", times.len(), started.len()))
         }
     })
     .await;
@@ -57,7 +62,7 @@ async fn latency(receiver: &Receiver, begun: &BTreeMap<String, Instant>) -> (Dur
     (times[times.len() / 2], times[times.len() * 99 / 100])
 }
 
-async fn letters(process: &Process) -> Vec<Value> {
+async fn dead_letters(process: &Process) -> Vec<Value> {
     let url = format!("http://{}/dlq?kind=webhook&destination=webhook:bad&limit=1000", process.admin());
     let (status, found) = shop::admin_get(url).await;
     assert_eq!(status, 200, "{found}");
@@ -65,38 +70,38 @@ async fn letters(process: &Process) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destination_that_fails_costs_the_others_nothing_and_loses_nothing() {
-    let stage = need!(Stage::start().await);
+async fn failing_destination_delays_no_other_and_loses_nothing() {
+    let setup = need!(Setup::start().await);
     let (good, bad) = (Receiver::start().await, Receiver::start().await);
-    bad.answers(StatusCode::INTERNAL_SERVER_ERROR, Duration::from_millis(50));
-    stage.configure(&format!("{SETTINGS}{}{}", good.settings("good"), bad.settings("bad")));
-    let door = stage.process("gateway,service-api").await;
-    let notifier = stage.process("notifier").await;
-    let ada = stage.player(&door, "ada").await;
+    bad.set_response(StatusCode::INTERNAL_SERVER_ERROR, Duration::from_millis(50));
+    setup.configure(&format!("{SETTINGS}{}{}", good.settings("good"), bad.settings("bad")));
+    let api = setup.process("gateway,service-api").await;
+    let notifier = setup.process("notifier").await;
+    let ada = setup.player(&api, "ada").await;
 
-    let alone = tell(&door, ada.user, "alone", &["webhook:good"]).await;
+    let alone = send_all(&api, ada.user, "alone", &["webhook:good"]).await;
     let alone = latency(&good, &alone).await;
-    let beside = tell(&door, ada.user, "beside", &["webhook:good", "webhook:bad"]).await;
+    let beside = send_all(&api, ada.user, "beside", &["webhook:good", "webhook:bad"]).await;
     let titles: BTreeSet<String> = beside.keys().cloned().collect();
     let beside = latency(&good, &beside).await;
     let slack = Duration::from_millis(200);
     assert!(beside.0 < alone.0 * 3 + slack && beside.1 < alone.1 * 3 + slack, "{alone:?}, then {beside:?}");
 
-    let dead = eventually("what the bad one refused is dead", PATIENCE * 2, async || {
-        let dead = letters(&notifier).await;
+    let dead = eventually("deliveries to the bad destination are dead letters", PATIENCE * 2, async || {
+        let dead = dead_letters(&notifier).await;
         if dead.len() == COUNT { Ok(dead) } else { Err(format!("{} of {COUNT}", dead.len())) }
     })
     .await;
-    for letter in &dead {
-        assert_eq!(letter["attempts"], ATTEMPTS, "{letter}");
-        assert!(letter["cause"].as_str().unwrap().contains("500"), "{letter}");
-        assert_eq!(letter["user_id"], json!(ada.user), "{letter}");
+    for dead_letter in &dead {
+        assert_eq!(dead_letter["attempts"], ATTEMPTS, "{dead_letter}");
+        assert!(dead_letter["cause"].as_str().unwrap().contains("500"), "{dead_letter}");
+        assert_eq!(dead_letter["user_id"], json!(ada.user), "{dead_letter}");
     }
-    let tried = bad.got().len();
-    assert_eq!(tried, COUNT * ATTEMPTS, "each is tried so often, and no more");
+    let attempts = bad.requests().len();
+    assert_eq!(attempts, COUNT * ATTEMPTS, "wrong number of attempts");
 
-    bad.answers(StatusCode::OK, Duration::ZERO);
-    let replay = format!("http://{}/dlq/replay?kind=webhook&limit=1000&rate=1000", notifier.admin());
+    bad.set_response(StatusCode::OK, Duration::ZERO);
+    let replay = format!("http://{}/dlq/replay?kind=webhook&rate=1000&expected={COUNT}", notifier.admin());
     let replayed = Client::new()
         .post(replay)
         .bearer_auth(shop::OPERATOR_TOKEN)
@@ -106,19 +111,19 @@ async fn a_destination_that_fails_costs_the_others_nothing_and_loses_nothing() {
         .json::<Value>()
         .await
         .unwrap();
-    assert_eq!((&replayed["replayed"], &replayed["failed"]), (&json!(COUNT), &json!([])), "{replayed}");
-    let arrived = eventually("the bad one is told after all", PATIENCE * 2, async || {
-        let got = bad.got();
-        let arrived: Vec<String> =
-            got.iter().filter(|got| got.answer == StatusCode::OK).map(|got| got.title.clone()).collect();
+    assert_eq!(replayed["matching"], COUNT, "{replayed}");
+    let arrived = eventually("the bad destination has received everything", PATIENCE * 2, async || {
+        let requests = bad.requests();
+        let accepted = requests.iter().filter(|request| request.status == StatusCode::OK);
+        let arrived: Vec<String> = accepted.map(|request| request.title.clone()).collect();
         if arrived.len() >= COUNT { Ok(arrived) } else { Err(format!("{} of {COUNT}", arrived.len())) }
     })
     .await;
     assert_eq!(arrived.len(), COUNT);
     assert_eq!(arrived.into_iter().collect::<BTreeSet<_>>(), titles);
-    let ids: BTreeSet<String> = bad.got().into_iter().map(|got| got.id).collect();
-    assert_eq!(ids.len(), COUNT, "a replay has the id that it had");
-    assert_eq!(letters(&notifier).await, [] as [Value; 0]);
-    let twice: BTreeSet<String> = good.got().into_iter().map(|got| got.id).collect();
-    assert_eq!(twice.len(), good.got().len(), "the good one was told twice");
+    let ids: BTreeSet<String> = bad.requests().into_iter().map(|request| request.id).collect();
+    assert_eq!(ids.len(), COUNT, "a replay has another webhook-id");
+    assert_eq!(dead_letters(&notifier).await, [] as [Value; 0]);
+    let different: BTreeSet<String> = good.requests().into_iter().map(|request| request.id).collect();
+    assert_eq!(different.len(), good.requests().len(), "the good destination received a webhook twice");
 }

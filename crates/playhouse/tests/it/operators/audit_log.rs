@@ -1,10 +1,10 @@
-//! The audit log: who changed what, and what came of it.
+//! The audit log: who changed what, with which outcome.
 
 use std::collections::BTreeSet;
 
 use testkit::need;
 
-use super::super::crashes::{start, was_killed};
+use super::super::crashes::{assert_killed, start};
 use super::super::fleet::Fleet;
 use super::super::shop::Shop;
 use super::*;
@@ -23,7 +23,7 @@ fn draft(name: &str) -> Value {
     })
 }
 
-/// Creates a drop as an operator. Nothing if the process dies of it.
+/// Creates a drop as an operator. Returns `None` if the process dies meanwhile.
 async fn create(client: &Client, admin: &str, name: &str) -> Option<u16> {
     let request = client.post(format!("http://{admin}{DRAFT}")).bearer_auth(OPERATOR_TOKEN);
     let request = request.header("idempotency-key", name).header("x-request-id", name).json(&draft(name));
@@ -44,12 +44,12 @@ fn outcome_of<'a>(entries: &'a [Value], request: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_says_who_did_what_when_from_where_why_and_the_outcome() {
-    let place = Place::open().await;
-    let change = place.admin(Method::POST, "/outbox/skip?cause=a%20b", OPERATOR_TOKEN);
+async fn entry_records_actor_action_time_address_note_and_outcome() {
+    let process = TestProcess::start().await;
+    let change = process.admin(Method::POST, "/outbox/skip?cause=a%20b", OPERATOR_TOKEN);
     let change = change.header("x-request-id", "one").header("x-audit-note", "asked for by Ada, ticket 7");
-    assert_eq!(sent(change).await.0, 200);
-    let entry = place.audit_log("").await.remove(0);
+    assert_eq!(send(change).await.0, 200);
+    let entry = process.audit_log("").await.remove(0);
     let actor = json!({ "kind": "operator", "name": "tester", "proof": "configured-token", "subject": null });
     assert_eq!(entry["actor"], actor, "{entry}");
     for (field, value) in [
@@ -67,29 +67,29 @@ async fn an_entry_says_who_did_what_when_from_where_why_and_the_outcome() {
     let time = |field: &str| entry[field].as_str().unwrap().parse::<base::Timestamp>().unwrap();
     assert!(time("at") <= time("finished"), "{entry}");
 
-    // What is wrong with a request is its outcome too.
-    assert_eq!(sent(place.admin(Method::POST, "/outbox/skip", OPERATOR_TOKEN)).await.0, 400);
-    let entry = place.audit_log("").await.remove(0);
+    // A refusal is an outcome too.
+    assert_eq!(send(process.admin(Method::POST, "/outbox/skip", OPERATOR_TOKEN)).await.0, 400);
+    let entry = process.audit_log("").await.remove(0);
     assert_eq!((&entry["outcome"], &entry["status"]), (&json!("refused"), &json!(400)), "{entry}");
-    // Reading is no change.
-    assert_eq!(sent(place.admin(Method::GET, "/outbox", OPERATOR_TOKEN)).await.0, 200);
-    assert_eq!(place.audit_log("").await.len(), 2);
+    // Reads are not recorded.
+    assert_eq!(send(process.admin(Method::GET, "/outbox", OPERATOR_TOKEN)).await.0, 200);
+    assert_eq!(process.audit_log("").await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_attempts_are_entered_with_the_name_of_the_caller() {
-    let place = Place::open().await;
-    assert_eq!(sent(place.admin(Method::POST, "/outbox/skip?all=true", READER_TOKEN)).await.0, 403);
-    let entry = place.audit_log("").await.remove(0);
+async fn refused_attempts_are_recorded_with_the_caller() {
+    let process = TestProcess::start().await;
+    assert_eq!(send(process.admin(Method::POST, "/outbox/skip?all=true", READER_TOKEN)).await.0, 403);
+    let entry = process.audit_log("").await.remove(0);
     assert_eq!(
         (&entry["actor"]["name"], &entry["outcome"]),
         (&json!("reader"), &json!("refused")),
         "{entry}"
     );
 
-    let player = place.issued("eve", "player").await;
-    assert_eq!(sent(place.admin(Method::GET, "/outbox", &player)).await.0, 403);
-    let entry = place.audit_log("").await.remove(0);
+    let player = process.issued_token("eve", "player").await;
+    assert_eq!(send(process.admin(Method::GET, "/outbox", &player)).await.0, 403);
+    let entry = process.audit_log("").await.remove(0);
     let actor = &entry["actor"];
     assert_eq!(
         (&actor["kind"], &actor["name"], &actor["proof"]),
@@ -97,45 +97,45 @@ async fn refused_attempts_are_entered_with_the_name_of_the_caller() {
     );
     assert!(actor["subject"].is_string(), "{entry}");
 
-    // Nobody knows strangers, who could fill the log.
-    let before = place.audit_log("").await.len();
-    assert_eq!(sent(place.admin(Method::POST, "/outbox/skip?all=true", "wrong")).await.0, 401);
-    assert_eq!(place.audit_log("").await.len(), before);
+    // Unauthenticated requests are not recorded: any client could fill the log.
+    let before = process.audit_log("").await.len();
+    assert_eq!(send(process.admin(Method::POST, "/outbox/skip?all=true", "wrong")).await.0, 401);
+    assert_eq!(process.audit_log("").await.len(), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_that_do_an_operators_work_are_entered() {
-    let place = Place::open().await;
-    let shop = Shop::at(&place.at["internal"]);
+async fn operator_actions_of_services_are_recorded() {
+    let process = TestProcess::start().await;
+    let shop = Shop::at(&process.at["service_api"]);
     let ada = shop.customer("ada").await;
     shop.buy(&ada, "gems", "order-1").await;
-    assert!(place.audit_log("").await.is_empty(), "purchases have a history of their own");
+    assert!(process.audit_log("").await.is_empty(), "purchases have their own history");
 
     let ban = format!("/users/{}/ban", ada.user);
     assert_eq!(shop.status_of_post(&ban, &json!({ "reason": "cheats" })).await, 204);
-    let entry = place.audit_log("").await.remove(0);
+    let entry = process.audit_log("").await.remove(0);
     let actor = json!({ "kind": "service", "name": "shop", "proof": "service-token", "subject": null });
-    assert_eq!((&entry["actor"], &entry["listener"]), (&actor, &json!("internal")), "{entry}");
+    assert_eq!((&entry["actor"], &entry["listener"]), (&actor, &json!("service_api")), "{entry}");
     assert_eq!(entry["action"], "POST /internal/v1/users/{user_id}/ban");
     assert_eq!((&entry["target"], &entry["outcome"]), (&json!(format!("/internal/v1{ban}")), &json!("done")));
 
     let poor =
-        place.client.post(shop.url(&ban)).bearer_auth(shop::POOR_TOKEN).json(&json!({ "reason": "r" }));
-    assert_eq!(sent(poor).await.0, 403);
-    let entry = place.audit_log("").await.remove(0);
+        process.client.post(shop.url(&ban)).bearer_auth(shop::POOR_TOKEN).json(&json!({ "reason": "r" }));
+    assert_eq!(send(poor).await.0, 403);
+    let entry = process.audit_log("").await.remove(0);
     assert_eq!((&entry["actor"]["name"], &entry["outcome"]), (&json!("poor"), &json!("refused")), "{entry}");
 
     let (status, made) = shop.post("/drops", Some("one"), &draft("one")).await;
     assert_eq!(status, 201, "{made}");
-    assert_eq!(place.audit_log("actor=shop&action=/drops&outcome=done").await.len(), 1);
+    assert_eq!(process.audit_log("actor=shop&action=/drops&outcome=done").await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_is_read_by_pages_exported_and_never_changed() {
-    let place = Place::open().await;
+async fn log_is_paged_exported_and_read_only() {
+    let process = TestProcess::start().await;
     for at in 0..5 {
-        let change = place.admin(Method::POST, &format!("/outbox/skip?cause=c{at}"), OPERATOR_TOKEN);
-        assert_eq!(sent(change).await.0, 200);
+        let change = process.admin(Method::POST, &format!("/outbox/skip?cause=c{at}"), OPERATOR_TOKEN);
+        assert_eq!(send(change).await.0, 200);
     }
     let targets = |entries: &[Value]| -> Vec<String> {
         entries
@@ -143,24 +143,27 @@ async fn the_log_is_read_by_pages_exported_and_never_changed() {
             .map(|entry| entry["target"].as_str().unwrap().replace("/outbox/skip?cause=", ""))
             .collect()
     };
-    let newest = place.audit_log("limit=2").await;
+    let newest = process.audit_log("limit=2").await;
     assert_eq!(targets(&newest), ["c4", "c3"]);
-    let older = place.audit_log(&format!("limit=2&before={}", newest[1]["number"])).await;
+    let older = process.audit_log(&format!("limit=2&before={}", newest[1]["number"])).await;
     assert_eq!(targets(&older), ["c2", "c1"]);
-    assert_eq!(targets(&place.audit_log(&format!("after={}", older[1]["number"])).await), ["c2", "c3", "c4"]);
-    assert_eq!(targets(&place.audit_log("target=c3&actor=tester&action=skip&outcome=done").await), ["c3"]);
+    assert_eq!(
+        targets(&process.audit_log(&format!("after={}", older[1]["number"])).await),
+        ["c2", "c3", "c4"]
+    );
+    assert_eq!(targets(&process.audit_log("target=c3&actor=tester&action=skip&outcome=done").await), ["c3"]);
     for none in
         ["actor=nobody", "outcome=unknown", "until=2020-01-01T00:00:00Z", "since=2099-01-01T00:00:00Z"]
     {
-        assert!(place.audit_log(none).await.is_empty(), "{none}");
+        assert!(process.audit_log(none).await.is_empty(), "{none}");
     }
     for wrong in ["outcome=maybe", "since=yesterday", "before=1&after=1"] {
-        let (status, problem) = shop::admin_get(place.url("admin", &format!("/audit?{wrong}"))).await;
+        let (status, problem) = shop::admin_get(process.url("admin", &format!("/audit?{wrong}"))).await;
         assert_eq!(status, 400, "{problem}");
     }
 
     let command = async |args: &[&str]| {
-        let (code, out, errors) = run(playhouse(args).args(["--admin", &place.at["admin"]])).await;
+        let (code, out, errors) = run(playhouse(args).args(["--admin", &process.at["admin"]])).await;
         assert_eq!(code, 0, "{errors}");
         out
     };
@@ -176,20 +179,20 @@ async fn the_log_is_read_by_pages_exported_and_never_changed() {
     assert_eq!(targets(&exported), ["c0", "c1", "c2", "c3", "c4", "c9"]);
 
     for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
-        assert_eq!(sent(place.admin(method.clone(), "/audit", OPERATOR_TOKEN)).await.0, 405, "{method}");
+        assert_eq!(send(process.admin(method.clone(), "/audit", OPERATOR_TOKEN)).await.0, 405, "{method}");
     }
     let rows = playhouse::operator_rows();
-    let of_log: BTreeSet<_> = rows
+    let access_of_log: BTreeSet<_> = rows
         .iter()
         .filter(|row| row.path().contains("audit"))
         .map(|row| row.access())
         .map(|access| format!("{access:?}"))
         .collect();
-    assert_eq!(of_log, BTreeSet::from(["Read".to_owned()]));
+    assert_eq!(access_of_log, BTreeSet::from(["Read".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_between_the_change_and_its_outcome_the_log_says_so_on_sqlite() {
+async fn kill_before_the_outcome_is_visible_in_the_log_on_sqlite() {
     let folder = Folder::fresh().unwrap();
     let client = Client::new();
     for (point, request, outcome) in
@@ -197,19 +200,19 @@ async fn killed_between_the_change_and_its_outcome_the_log_says_so_on_sqlite() {
     {
         let (doomed, at) = start(&shop::embedded(&folder).env("TESTKIT_FAULT", point)).await;
         assert_eq!(create(&client, &at["admin"], request).await, None);
-        was_killed(&doomed).await;
+        assert_killed(&doomed).await;
         let (next, at) = start(&shop::embedded(&folder)).await;
         assert_eq!(outcome_of(&entries(&at["admin"]).await, request), outcome);
         let (_, drops) = shop::admin_get(format!("http://{}/drops", at["admin"])).await;
-        let is_there = drops["drops"].as_array().unwrap().iter().any(|drop| drop["name"] == request);
-        assert_eq!(is_there, outcome == "committed", "{drops}");
+        let exists = drops["drops"].as_array().unwrap().iter().any(|drop| drop["name"] == request);
+        assert_eq!(exists, outcome == "committed", "{drops}");
         next.sigterm();
         next.wait(PATIENCE).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_between_the_change_and_its_outcome_the_log_says_so_on_a_server() {
+async fn kill_before_the_outcome_is_visible_in_the_log_on_a_server() {
     let fleet = need!(Fleet::start().await);
     let client = Client::new();
     let serve = || super::super::crashes::serve(&fleet, "outbox-relay");
@@ -218,16 +221,16 @@ async fn killed_between_the_change_and_its_outcome_the_log_says_so_on_a_server()
     {
         let (doomed, at) = start(&serve().env("TESTKIT_FAULT", point)).await;
         assert_eq!(create(&client, &at["admin"], request).await, None);
-        was_killed(&doomed).await;
+        assert_killed(&doomed).await;
         let (_next, at) = start(&serve()).await;
         assert_eq!(outcome_of(&entries(&at["admin"]).await, request), outcome);
     }
-    // A change that has no transaction: the outcome is not known, and the attempt is there.
+    // A change without a transaction: the attempt is recorded, its outcome is unknown.
     let (doomed, at) = start(&serve().env("TESTKIT_FAULT", "audit.outcome")).await;
     let url = format!("http://{}/tickets/dbt8pcfejq8o287bsa0g", at["admin"]);
     let request = client.delete(url).bearer_auth(OPERATOR_TOKEN).header("x-request-id", "ticket");
     assert!(request.send().await.is_err());
-    was_killed(&doomed).await;
+    assert_killed(&doomed).await;
     let (_next, at) = start(&serve()).await;
     assert_eq!(outcome_of(&entries(&at["admin"]).await, "ticket"), "unknown");
     assert_eq!(create(&client, &at["admin"], "third").await, Some(201));
@@ -235,17 +238,17 @@ async fn killed_between_the_change_and_its_outcome_the_log_says_so_on_a_server()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_entered_is_not_done() {
+async fn change_that_cannot_be_recorded_is_refused() {
     let mut fleet = need!(Fleet::start().await);
     let (_running, at) = start(&super::super::crashes::serve(&fleet, "matchmaking-frontend")).await;
     let client = Client::new();
     let tickets = format!("http://{}/v1/frontendservice/tickets", at["open_match"]);
-    let (_, ticket) = sent(client.post(tickets).json(&json!({ "ticket": {} }))).await;
+    let (_, ticket) = send(client.post(tickets).json(&json!({ "ticket": {} }))).await;
     let url = format!("http://{}/tickets/{}", at["admin"], ticket["id"].as_str().unwrap());
     fleet.sql.kill().await.unwrap();
-    let (status, problem) = sent(client.delete(&url).bearer_auth(OPERATOR_TOKEN)).await;
+    let (status, problem) = send(client.delete(&url).bearer_auth(OPERATOR_TOKEN)).await;
     assert_eq!(status, 503, "{problem}");
-    assert!(problem["detail"].as_str().unwrap().contains("nothing was changed"), "{problem}");
-    let (status, shown) = sent(client.get(&url).bearer_auth(OPERATOR_TOKEN)).await;
-    assert_eq!((status, &shown["state"]), (200, &json!("waiting")), "it is still there: {shown}");
+    assert!(problem["detail"].as_str().unwrap().contains("Nothing was changed"), "{problem}");
+    let (status, shown) = send(client.get(&url).bearer_auth(OPERATOR_TOKEN)).await;
+    assert_eq!((status, &shown["state"]), (200, &json!("waiting")), "the ticket was deleted: {shown}");
 }

@@ -1,4 +1,4 @@
-//! The record on real servers: SQLite, MariaDB and, where there is one, MySQL.
+//! The durable record on real servers: SQLite, MariaDB and, if available, MySQL.
 
 use account::{OnErase, OnSessionsEnd, Role, UserId};
 use base::Clock;
@@ -6,10 +6,10 @@ use base::error::Coded;
 use config::{Setting, Value};
 use db::{Config, DbUrl};
 use futures::future::join_all;
-use testkit::{Proxy, SqlPlace, SqlServer, eventually, need};
+use testkit::{FaultProxy, SqlServer, TestDatabase, eventually, need};
 
 use super::*;
-use crate::history::{MIGRATIONS, SessionHistory, Verdict};
+use crate::history::{MIGRATIONS, SessionHistory, SessionStatus};
 use crate::store::{Session, SessionSecret};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,7 +24,7 @@ async fn open(url: &str, limit: Duration) -> Db {
     db
 }
 
-/// A record whose verdicts are reused for `fresh`.
+/// Opens a record whose statuses are cached for `fresh`.
 fn history(db: &Db, fresh: Duration) -> SessionHistory {
     SessionHistory::new(db.clone(), HOUR, fresh, Clock::system())
 }
@@ -65,39 +65,39 @@ async fn end_user(db: &Db, history: &SessionHistory, user: Uuid) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_ends_what_began_before_it() {
-    for place in need!(SqlPlace::all().await) {
+async fn end_applies_to_sessions_that_began_before_it() {
+    for place in need!(TestDatabase::all().await) {
         let db = open(&place.url(), PATIENCE).await;
         let history = history(&db, Duration::ZERO);
-        let before = history.use_up_state("one", HOUR).await.unwrap().unwrap();
+        let before = history.consume_state("one", HOUR).await.unwrap().unwrap();
         let ada = session("ada", before);
         let (one, other) = (id(), id());
-        assert_eq!(history.verdict(&one, &ada).await.unwrap(), Verdict::Alive);
+        assert_eq!(history.status(&one, &ada).await.unwrap(), SessionStatus::Alive);
 
-        // One session, and no other of the same sign-in at the issuer.
+        // One session, but no other one of the same session at the issuer.
         history.end(&one, &ada).await;
-        assert_eq!(history.verdict(&one, &ada).await.unwrap(), Verdict::Ended);
-        assert_eq!(history.verdict(&other, &ada).await.unwrap(), Verdict::Alive);
+        assert_eq!(history.status(&one, &ada).await.unwrap(), SessionStatus::Ended);
+        assert_eq!(history.status(&other, &ada).await.unwrap(), SessionStatus::Alive);
 
-        // All of one sign-in at the issuer; bob has another.
+        // All sessions of one session at the issuer; bob has another one.
         let groups = [Group::of_sid(ISSUER, "sid of ada")];
         let expiry = Clock::system().now().after(HOUR);
         assert!(history.back_channel("jti", expiry, &groups, None).await.unwrap());
-        assert_eq!(history.verdict(&other, &ada).await.unwrap(), Verdict::Ended);
+        assert_eq!(history.status(&other, &ada).await.unwrap(), SessionStatus::Ended);
         let bob = session("bob", before);
-        assert_eq!(history.verdict(&other, &bob).await.unwrap(), Verdict::Alive);
+        assert_eq!(history.status(&other, &bob).await.unwrap(), SessionStatus::Alive);
 
-        // All of a user.
+        // All sessions of a user.
         end_user(&db, &history, bob.user_id).await;
-        assert_eq!(history.verdict(&other, &bob).await.unwrap(), Verdict::EndedWithUser);
+        assert_eq!(history.status(&other, &bob).await.unwrap(), SessionStatus::EndedWithUser);
 
-        // But none that begins later.
-        eventually("the clock of the store goes on", PATIENCE, async || {
-            let later = history.use_up_state(&oidc::random_token(), HOUR).await.unwrap().unwrap();
+        // But no session that begins later.
+        eventually("SQL's clock advances", PATIENCE, async || {
+            let later = history.consume_state(&oidc::random_token(), HOUR).await.unwrap().unwrap();
             let (ada, bob) = (session("ada", later), session("bob", later));
-            let verdicts =
-                [history.verdict(&id(), &ada).await.unwrap(), history.verdict(&id(), &bob).await.unwrap()];
-            verdicts == [Verdict::Alive, Verdict::Alive]
+            let statuses =
+                [history.status(&id(), &ada).await.unwrap(), history.status(&id(), &bob).await.unwrap()];
+            statuses == [SessionStatus::Alive, SessionStatus::Alive]
         })
         .await;
         db.close().await;
@@ -105,17 +105,17 @@ async fn an_end_ends_what_began_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_is_used_once_however_many_try() {
-    for place in need!(SqlPlace::all().await) {
+async fn one_time_token_is_consumed_once_by_concurrent_callers() {
+    for place in need!(TestDatabase::all().await) {
         let db = open(&place.url(), PATIENCE).await;
         let history = history(&db, Duration::ZERO);
         let tries = (0..20).map(|_| {
             let history = history.clone();
-            tokio::spawn(async move { history.use_up_state("state", HOUR).await.unwrap() })
+            tokio::spawn(async move { history.consume_state("state", HOUR).await.unwrap() })
         });
         let used = join_all(tries).await.into_iter().filter_map(Result::unwrap).count();
         assert_eq!(used, 1);
-        // A logout token with the same text is another word, and works once.
+        // A logout token with the same text is another one, and works once.
         let expiry = Clock::system().now().after(HOUR);
         assert!(history.back_channel("state", expiry, &[], None).await.unwrap());
         assert!(!history.back_channel("state", expiry, &[], None).await.unwrap());
@@ -124,17 +124,17 @@ async fn a_word_is_used_once_however_many_try() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_logout_token_that_was_used_ends_nothing_again() {
-    for place in need!(SqlPlace::all().await) {
+async fn replayed_logout_token_ends_no_session() {
+    for place in need!(TestDatabase::all().await) {
         let db = open(&place.url(), PATIENCE).await;
         let history = history(&db, Duration::ZERO);
         let groups = [Group::of_subject(ISSUER, "ada")];
         let expiry = Clock::system().now().after(HOUR);
         assert!(history.back_channel("jti", expiry, &groups, None).await.unwrap());
-        let again = eventually("a session that began later", PATIENCE, async || {
-            let later = history.use_up_state(&oidc::random_token(), HOUR).await.unwrap().unwrap();
+        let again = eventually("a session that started later", PATIENCE, async || {
+            let later = history.consume_state(&oidc::random_token(), HOUR).await.unwrap().unwrap();
             let ada = session("ada", later);
-            if history.verdict(&id(), &ada).await.unwrap() == Verdict::Alive {
+            if history.status(&id(), &ada).await.unwrap() == SessionStatus::Alive {
                 Ok(ada)
             } else {
                 Err("not yet")
@@ -142,18 +142,18 @@ async fn a_logout_token_that_was_used_ends_nothing_again() {
         })
         .await;
         assert!(!history.back_channel("jti", expiry, &groups, None).await.unwrap());
-        assert_eq!(history.verdict(&id(), &again).await.unwrap(), Verdict::Alive);
+        assert_eq!(history.status(&id(), &again).await.unwrap(), SessionStatus::Alive);
         db.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refresh_token_is_presented_once() {
-    for place in need!(SqlPlace::all().await) {
+async fn refresh_token_is_presented_once() {
+    for place in need!(TestDatabase::all().await) {
         let db = open(&place.url(), PATIENCE).await;
         let history = history(&db, Duration::ZERO);
         let (id, first) = (id(), session("ada", Timestamp::from_millis(0)));
-        let of = |generation: i64| Session { generation, ..first.clone() };
+        let at_generation = |generation: i64| Session { generation, ..first.clone() };
         let tries = (0..20).map(|_| {
             let (history, id, first) = (history.clone(), id.clone(), first.clone());
             tokio::spawn(async move { history.spend(&id, &first).await.unwrap() })
@@ -161,47 +161,53 @@ async fn a_refresh_token_is_presented_once() {
         let presented = join_all(tries).await.into_iter().filter(|done| *done.as_ref().unwrap()).count();
         assert_eq!(presented, 1);
 
-        // The issuer did not take it.
-        history.unspend(&id, &first).await;
+        // The issuer did not accept it.
+        history.undo_spend(&id, &first).await;
         assert!(history.spend(&id, &first).await.unwrap());
-        assert!(history.spend(&id, &of(1)).await.unwrap());
-        // Redis went back.
-        assert!(!history.spend(&id, &of(0)).await.unwrap() && !history.spend(&id, &of(1)).await.unwrap());
-        // Taking back an old one changes nothing.
-        history.unspend(&id, &of(0)).await;
-        assert!(!history.spend(&id, &of(1)).await.unwrap() && history.spend(&id, &of(2)).await.unwrap());
-        // SQL went back: Redis is ahead.
-        assert!(history.spend(&id, &of(9)).await.unwrap());
-        assert!(history.spend(&self::id(), &of(5)).await.unwrap());
+        assert!(history.spend(&id, &at_generation(1)).await.unwrap());
+        // Redis lost its last writes.
+        assert!(
+            !history.spend(&id, &at_generation(0)).await.unwrap()
+                && !history.spend(&id, &at_generation(1)).await.unwrap()
+        );
+        // Undoing an old one changes nothing.
+        history.undo_spend(&id, &at_generation(0)).await;
+        assert!(
+            !history.spend(&id, &at_generation(1)).await.unwrap()
+                && history.spend(&id, &at_generation(2)).await.unwrap()
+        );
+        // SQL lost its last writes: Redis is ahead.
+        assert!(history.spend(&id, &at_generation(9)).await.unwrap());
+        assert!(history.spend(&self::id(), &at_generation(5)).await.unwrap());
         db.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_verdict_is_reused_for_its_time_and_forgotten_when_an_end_is_announced() {
-    for place in need!(SqlPlace::all().await) {
+async fn cached_status_is_dropped_when_an_end_is_announced() {
+    for place in need!(TestDatabase::all().await) {
         let db = open(&place.url(), PATIENCE).await;
         let (here, there) = (history(&db, HOUR), history(&db, HOUR));
         let (id, ada) = (id(), session("ada", Timestamp::from_millis(0)));
-        assert_eq!(here.verdict(&id, &ada).await.unwrap(), Verdict::Alive);
+        assert_eq!(here.status(&id, &ada).await.unwrap(), SessionStatus::Alive);
         there.end(&id, &ada).await;
-        assert_eq!(there.verdict(&id, &ada).await.unwrap(), Verdict::Ended);
-        assert_eq!(here.verdict(&id, &ada).await.unwrap(), Verdict::Alive, "no query yet");
-        here.forget(&id);
-        assert_eq!(here.verdict(&id, &ada).await.unwrap(), Verdict::Ended);
+        assert_eq!(there.status(&id, &ada).await.unwrap(), SessionStatus::Ended);
+        assert_eq!(here.status(&id, &ada).await.unwrap(), SessionStatus::Alive, "no query yet");
+        here.drop_cached(&id);
+        assert_eq!(here.status(&id, &ada).await.unwrap(), SessionStatus::Ended);
         db.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_go_when_nobody_needs_them() {
-    for place in need!(SqlPlace::all().await) {
+async fn expired_rows_are_removed() {
+    for place in need!(TestDatabase::all().await) {
         let db = open(&place.url(), PATIENCE).await;
         let history = history(&db, Duration::ZERO);
         let lasting = session("ada", Timestamp::from_millis(0));
         history.end(&id(), &lasting).await;
         history.spend(&id(), &lasting).await.unwrap();
-        history.use_up_state("lasting", HOUR).await.unwrap();
+        history.consume_state("lasting", HOUR).await.unwrap();
         for table in ["session_ends", "session_refreshes", "session_used"] {
             let mut tx = db.begin().await.unwrap();
             let columns = match table {
@@ -229,8 +235,8 @@ async fn rows_go_when_nobody_needs_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_erased_user_leaves_no_row_that_names_them_and_no_session() {
-    for place in need!(SqlPlace::all().await) {
+async fn erasure_removes_the_users_rows_and_ends_their_sessions() {
+    for place in need!(TestDatabase::all().await) {
         let db = open(&place.url(), PATIENCE).await;
         let history = history(&db, Duration::ZERO);
         let (ended, id, ada) = (id(), id(), session("ada", Timestamp::from_millis(0)));
@@ -244,31 +250,31 @@ async fn an_erased_user_leaves_no_row_that_names_them_and_no_session() {
         tx.commit().await.unwrap();
         assert_eq!((count(&db, "session_ends").await, count(&db, "session_refreshes").await), (1, 0));
         for id in [&ended, &id] {
-            assert_eq!(history.verdict(id, &ada).await.unwrap(), Verdict::EndedWithUser);
+            assert_eq!(history.status(id, &ada).await.unwrap(), SessionStatus::EndedWithUser);
         }
         db.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_sql_known_sessions_are_accepted_and_ends_are_recorded_later() {
+async fn sql_outage_keeps_known_sessions_and_delays_recording_of_ends() {
     let server = need!(SqlServer::private().await);
     let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
-    let away = open(&proxy.url(database.url()), Duration::from_millis(500)).await;
+    let proxy = FaultProxy::to(server.addr()).await;
+    let faulty = open(&proxy.url(database.url()), Duration::from_millis(500)).await;
     let (here, there) =
-        (history(&away, Duration::ZERO), history(&open(database.url(), PATIENCE).await, HOUR));
+        (history(&faulty, Duration::ZERO), history(&open(database.url(), PATIENCE).await, HOUR));
     let (known, unknown, ada) = (id(), id(), session("ada", Timestamp::from_millis(0)));
-    assert_eq!(here.verdict(&known, &ada).await.unwrap(), Verdict::Alive);
+    assert_eq!(here.status(&known, &ada).await.unwrap(), SessionStatus::Alive);
     proxy.cut().await;
-    assert_eq!(here.verdict(&known, &ada).await.unwrap(), Verdict::Alive);
-    assert!(here.verdict(&unknown, &ada).await.unwrap_err().is_passing());
-    assert!(here.spend(&known, &ada).await.unwrap_err().is_passing(), "nothing is presented unrecorded");
+    assert_eq!(here.status(&known, &ada).await.unwrap(), SessionStatus::Alive);
+    assert!(here.status(&unknown, &ada).await.unwrap_err().is_transient());
+    assert!(here.spend(&known, &ada).await.unwrap_err().is_transient(), "no token is presented unrecorded");
     here.end(&known, &ada).await;
-    assert!(here.tick().await.unwrap_err().is_passing());
-    assert_eq!(here.pending().len(), 1, "it is tried again");
+    assert!(here.tick().await.unwrap_err().is_transient());
+    assert_eq!(here.pending().len(), 1, "it is retried");
     proxy.pass().await;
     eventually("the end is recorded", PATIENCE, async || here.tick().await.is_ok()).await;
     assert_eq!(here.pending().len(), 0);
-    assert_eq!(there.verdict(&known, &ada).await.unwrap(), Verdict::Ended);
+    assert_eq!(there.status(&known, &ada).await.unwrap(), SessionStatus::Ended);
 }

@@ -1,8 +1,8 @@
--- Claims the right to refresh a session.
+-- Claims the lease to refresh a session.
 -- KEYS[1] the session.
--- ARGV[1] the version that was read; ARGV[2] a fence; ARGV[3] for how many ms the right is held.
--- Reply: 'yours', 'busy' (another holds it), 'moved' (it has been refreshed since) or 'gone'.
--- Keeps: one holder at a time, by the clock of Redis.
+-- ARGV[1] the version that was read; ARGV[2] a fencing token; ARGV[3] the length of the lease in ms.
+-- Reply: 'yours', 'busy' (another process holds the lease), 'moved' (the session was refreshed since) or 'gone'.
+-- Keeps: one holder at a time, by Redis's clock.
 local found = redis.call('HMGET', KEYS[1], 'version', 'leased_until')
 if not found[1] then return 'gone' end
 if found[1] ~= ARGV[1] then return 'moved' end

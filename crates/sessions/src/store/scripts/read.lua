@@ -1,4 +1,4 @@
--- Reads a session and keeps it for longer, but not beyond its end.
+-- Reads a session and extends its life, but not beyond its end.
 -- KEYS[1] the session.
 -- ARGV[1] for how many ms it is kept unused.
 -- Reply: its record and its version, or nothing.

@@ -1,4 +1,4 @@
-//! Stores of sessions to test.
+//! Opens session stores for the tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use base::Clock;
 use base::Timestamp;
 use redis_store::{HashTags, RedisStore};
 use sessions::{Session, SessionId, SessionSecret, SessionStore};
-use testkit::{DeclaredKeys, Keyspace, Redis};
+use testkit::{DeclaredKeysProxy, Redis, RedisNamespace};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const ISSUER: &str = "https://issuer.test";
 
-/// The pattern of session names, which a script learns from a group: SHA-256 in hex.
+/// The pattern of session ids that a script reads from a group: SHA-256 in hex.
 pub(crate) const LEARNED: &str = "????????????????????????????????????????????????????????????????";
 
-/// Where sessions are, and the clock by which they age.
+/// A store backend and its clock.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    redis: Option<Keyspace>,
-    /// Instead of the server's own address.
+    redis: Option<RedisNamespace>,
+    /// Overrides the server's address.
     url: Option<String>,
     hash_tags: HashTags,
     clock: Clock,
@@ -32,17 +32,17 @@ impl Setup {
         Self { redis: None, url: None, hash_tags: HashTags::Off, clock }
     }
 
-    /// Redis has a clock of its own, which nobody moves.
+    /// Uses the system clock, because Redis's clock cannot be moved.
     pub(crate) fn redis(redis: &Redis) -> Self {
-        Self { redis: Some(redis.keyspace()), clock: Clock::system(), ..Self::memory() }
+        Self { redis: Some(redis.namespace()), clock: Clock::system(), ..Self::memory() }
     }
 
     /// Uses keys with hash tags on a server in cluster mode. Scripts reach only the keys that they declare.
-    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeys) -> Self {
+    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeysProxy) -> Self {
         Self { url: Some(keys.url()), hash_tags: HashTags::On, ..Self::redis(redis) }
     }
 
-    /// The stores of three processes. In process there is one, which all see.
+    /// Returns the stores of three processes. In memory all three are the same store.
     pub(crate) async fn stores(&self, idle: Duration) -> [SessionStore; 3] {
         let Some(keyspace) = &self.redis else {
             let one = SessionStore::new(&RedisStore::Memory, "", idle, self.clock.clone());
@@ -57,7 +57,7 @@ impl Setup {
         [open().await, open().await, open().await]
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(crate) async fn pass(&self, time: Duration) {
         if self.redis.is_some() {
             tokio::time::sleep(time).await;
@@ -83,7 +83,7 @@ impl Setup {
         }
     }
 
-    /// The keys in Redis, and how many milliseconds they have left.
+    /// Returns the keys in Redis and their remaining milliseconds.
     pub(crate) async fn lives(&self) -> BTreeMap<String, i64> {
         let keyspace = self.redis.as_ref().expect("a Redis");
         let mut redis = keyspace.connect().await;
@@ -97,7 +97,7 @@ impl Setup {
         lives
     }
 
-    /// How many names the groups of this kind hold in Redis.
+    /// Returns how many members the groups of this kind have in Redis.
     pub(crate) async fn members(&self, kind: &str) -> u64 {
         let mut redis = self.redis.as_ref().expect("a Redis").connect().await;
         let mut members = 0;
@@ -108,7 +108,7 @@ impl Setup {
     }
 }
 
-/// The name of a new session.
+/// Returns the id of a new session.
 pub(crate) fn id() -> SessionId {
     SessionSecret::generate().id()
 }

@@ -1,8 +1,8 @@
--- Removes players who still have the places that are named.
+-- Removes players who still have the given places.
 -- KEYS[1] the line.
 -- ARGV for each player: place, user id.
--- Reply: how many were removed.
--- Keeps: a player who left and joined again meanwhile keeps the new place.
+-- Reply: the number of removed players.
+-- Keeps: a player who has left and joined again keeps the new place.
 local removed = 0
 for at = 1, #ARGV, 2 do
   local score = redis.call('ZSCORE', KEYS[1], ARGV[at + 1])

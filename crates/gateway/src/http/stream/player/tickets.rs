@@ -1,6 +1,6 @@
-//! The tickets of a stream's player.
+//! The tickets in a player's stream.
 //!
-//! Matchmaking has a store of its own. While it is away the lookup is retried, and the rest of the stream goes on.
+//! Matchmaking has its own store. While that is unreachable, the lookup is retried and the rest of the stream continues.
 
 use std::collections::HashSet;
 
@@ -14,28 +14,28 @@ use matchmaking::model::TicketId;
 use matchmaking::{PlayerState, PlayerTicket};
 
 use crate::Gateway;
-use crate::http::stream::due::Due;
+use crate::http::stream::due_read::DueRead;
 
 /// Finds the tickets of a player and watches each of them.
 pub(super) struct Tickets {
     gateway: Gateway,
     user: Uuid,
     connection: Connection,
-    changes: SelectAll<Changes>,
+    changes: SelectAll<TicketChanges>,
     watched: HashSet<TicketId>,
-    /// Whether the player may have tickets that are not watched yet.
-    lookup: Due,
-    /// The lookup while it lasts.
-    finding: Option<BoxFuture<'static, Found>>,
+    /// Due if the player may have tickets that are not watched yet.
+    lookup: DueRead,
+    /// The lookup in progress.
+    running_lookup: Option<BoxFuture<'static, Lookup>>,
 }
 
-/// A ticket as it is, and then as it becomes.
-type Changes = BoxStream<'static, Result<PlayerTicket, matchmaking::Error>>;
+/// The current state of a ticket, followed by each change.
+type TicketChanges = BoxStream<'static, Result<PlayerTicket, matchmaking::Error>>;
 
-/// What a lookup found.
-struct Found {
-    tickets: Vec<(TicketId, Changes)>,
-    /// Whether the store answered every question.
+/// The result of a lookup.
+struct Lookup {
+    tickets: Vec<(TicketId, TicketChanges)>,
+    /// Whether every query succeeded.
     is_complete: bool,
 }
 
@@ -47,27 +47,28 @@ impl Tickets {
             connection,
             changes: SelectAll::new(),
             watched: HashSet::new(),
-            lookup: Due::now(),
-            finding: None,
+            lookup: DueRead::now(),
+            running_lookup: None,
         }
     }
 
-    /// Looks for tickets that are not watched yet.
-    pub(super) fn look(&mut self) {
+    /// Requests a lookup of tickets that are not watched yet.
+    pub(super) fn request_lookup(&mut self) {
         self.lookup.request();
     }
 
-    /// Waits for the next ticket, or the next change of one. Cancel safe.
+    /// Waits for the next new ticket, or the next change of a ticket. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<PlayerTicket, matchmaking::Error> {
         loop {
-            if self.finding.is_none() && self.lookup.is_now() {
+            if self.running_lookup.is_none() && self.lookup.is_now() {
                 self.lookup.begin();
                 let (gateway, connection) = (self.gateway.clone(), self.connection.clone());
-                self.finding = Some(find(gateway, self.user, connection, self.watched.clone()).boxed());
+                self.running_lookup =
+                    Some(look_up(gateway, self.user, connection, self.watched.clone()).boxed());
             }
-            let is_finding = self.finding.is_some();
+            let is_running = self.running_lookup.is_some();
             tokio::select! {
-                found = found(&mut self.finding) => self.add(found),
+                lookup = finished(&mut self.running_lookup) => self.add(lookup),
                 Some(change) = self.changes.next(), if !self.changes.is_empty() => {
                     if let Ok(ticket) = &change
                         && ticket.state == PlayerState::Gone
@@ -76,18 +77,18 @@ impl Tickets {
                     }
                     return change;
                 }
-                () = self.lookup.wait(), if !is_finding => {}
+                () = self.lookup.wait(), if !is_running => {}
             }
         }
     }
 
-    fn add(&mut self, found: Found) {
-        self.finding = None;
-        for (id, changes) in found.tickets {
+    fn add(&mut self, lookup: Lookup) {
+        self.running_lookup = None;
+        for (id, changes) in lookup.tickets {
             self.watched.insert(id);
             self.changes.push(changes);
         }
-        if found.is_complete {
+        if lookup.is_complete {
             self.lookup.succeeded();
         } else {
             self.lookup.failed();
@@ -96,35 +97,35 @@ impl Tickets {
 }
 
 /// Finds the player's tickets that are not watched yet, and watches them.
-async fn find(gateway: Gateway, user: Uuid, connection: Connection, watched: HashSet<TicketId>) -> Found {
-    let mut found = Found { tickets: Vec::new(), is_complete: true };
+async fn look_up(gateway: Gateway, user: Uuid, connection: Connection, watched: HashSet<TicketId>) -> Lookup {
+    let mut lookup = Lookup { tickets: Vec::new(), is_complete: true };
     let tickets = gateway.players.tickets(user).await.unwrap_or_else(|error| {
         tracing::warn!(
             outage = "tickets",
             cause = chain(&error),
-            "a stream cannot read its player's tickets"
+            "a stream cannot read the player's tickets"
         );
-        found.is_complete = false;
+        lookup.is_complete = false;
         Vec::new()
     });
     for ticket in tickets.into_iter().filter(|ticket| !watched.contains(&ticket.id)) {
         match gateway.players.watch(user, ticket.id.as_str(), &connection).await {
-            Ok(changes) => found.tickets.push((ticket.id, changes.boxed())),
-            // It is gone already.
+            Ok(changes) => lookup.tickets.push((ticket.id, changes.boxed())),
+            // The ticket is already gone.
             Err(matchmaking::Error::NotFound(_)) => {}
             Err(error) => {
                 tracing::warn!(outage = "tickets", cause = chain(&error), "a stream cannot watch a ticket");
-                found.is_complete = false;
+                lookup.is_complete = false;
             }
         }
     }
-    found
+    lookup
 }
 
-/// Waits for the end of a lookup. Waits for ever if there is none. Cancel safe.
-async fn found(finding: &mut Option<BoxFuture<'static, Found>>) -> Found {
-    match finding {
-        Some(finding) => finding.await,
+/// Waits for the result of a lookup. Waits forever if there is none. Cancel safe.
+async fn finished(lookup: &mut Option<BoxFuture<'static, Lookup>>) -> Lookup {
+    match lookup {
+        Some(lookup) => lookup.await,
         None => std::future::pending().await,
     }
 }

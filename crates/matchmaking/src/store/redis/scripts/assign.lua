@@ -1,13 +1,14 @@
--- Makes matches: all of each, or nothing of it.
--- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; then the tickets of all matches; then as many assignments, in the same order;
--- then, for each match that can be abandoned, the key that says that it was.
--- ARGV[1] as in preamble.lua; ARGV[2] '1' to check that the tickets are there, else '0'; ARGV[3] lifetime of an assigned ticket in ms;
--- ARGV[4] number of tickets; ARGV[5..] for each match: its number of tickets, '1' if it can be abandoned or else '0', the match as
--- watchers and the recorder read it, how many assignments follow, and these: one for all tickets, or one for each.
--- Reply: the id of the entry in matchEvents, or nothing if no match was made; and for each match 0 when it was made, -1 when it was
--- abandoned, else the place (from 1) of the first ticket that is in the way.
--- Keeps: no ticket is ever assigned twice; assignment, removal from matchmaking and entry are one step. Nobody is notified:
--- notify.lua does that when the matches are recorded.
+-- Assigns matches, each as a whole or not at all.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; then the tickets of all matches; then as many assignments, in the
+-- same order; then, for each match that can be abandoned, the key that marks it as abandoned.
+-- ARGV[1] as in preamble.lua; ARGV[2] '1' to check that the tickets exist, else '0'; ARGV[3] lifetime of an assigned
+-- ticket in ms; ARGV[4] number of tickets; ARGV[5..] for each match: its number of tickets, '1' if it can be abandoned
+-- or else '0', the encoded match for watchers and the recorder, the number of assignments that follow, and the
+-- assignments: one for all tickets, or one for each.
+-- Reply: the id of the entry in matchEvents, or nil if no match was assigned; and for each match 0 if it was assigned,
+-- -1 if it was abandoned, else the position (from 1) of the first ticket that prevents it.
+-- Keeps: no ticket is ever assigned twice; assignment, removal from matchmaking and the matchEvents entry are one step.
+-- Notifies no player: notify.lua does that once the matches are recorded.
 local check, lifetime, count = ARGV[2] == '1', ARGV[3], tonumber(ARGV[4])
 local tickets, assignments, fence = 5, 5 + count, 5 + 2 * count
 local matches, ids = {}, {}
@@ -23,7 +24,8 @@ while at <= #ARGV do
   last, at = match.last, at + 4 + match.given
 end
 
--- Tickets that left matchmaking. Usually all have their data, which one command can tell; if not, each is looked at.
+-- Finds the tickets that left matchmaking. Usually all data exists, which one EXISTS shows; otherwise checks each
+-- ticket.
 local gone = {}
 in_chunks(check and ids or {}, 1000, function(from, to)
   local indexed = call('SMISMEMBER', all, unpack(ids, from, to))
@@ -33,7 +35,8 @@ in_chunks(check and ids or {}, 1000, function(from, to)
   end
 end)
 
--- Writes the assignments of a match. One that is there already, also from a match before this one, undoes it.
+-- Writes the assignments of a match. Undoes them if a ticket is already assigned, also by an earlier match of this
+-- call.
 local function write(match)
   if match.fence and call('EXISTS', match.fence) == 1 then return -1 end
   for i = match.first, match.last do

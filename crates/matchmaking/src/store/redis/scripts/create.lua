@@ -1,10 +1,10 @@
--- Makes tickets and wakes one idle engine.
+-- Creates tickets and wakes one idle engine.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] idleEngines; KEYS[6..] the tickets.
--- ARGV[1] as in preamble.lua; ARGV[2] the begin of the engines' channels; ARGV[3..] for each ticket: lifetime in ms, creation time in
--- µs, data.
--- Reply: how many were made.
--- Keeps: data, set and queue are written together. Making a ticket twice, as after a lost answer, changes nothing: one that
--- was assigned in between does not come back.
+-- ARGV[1] as in preamble.lua; ARGV[2] the prefix of the engines' channels; ARGV[3..] for each ticket: lifetime in ms,
+-- creation time in µs, data.
+-- Reply: how many were created.
+-- Keeps: data, set and queue are written together. Repeating the call, as after a lost reply, changes nothing: a ticket
+-- that was assigned in between does not come back.
 local members, scored = {}, {}
 for i = 6, #KEYS do
   local at = 3 * (i - 5)
@@ -15,5 +15,5 @@ for i = 6, #KEYS do
     scored[#scored + 1] = id
   end
 end
-if #members > 0 then take_part(members, scored, KEYS[5], ARGV[2]) end
+if #members > 0 then enqueue(members, scored, KEYS[5], ARGV[2]) end
 return #members

@@ -1,7 +1,7 @@
--- Takes tickets out of matchmaking; their data stays.
+-- Removes tickets from matchmaking; their data stays.
 -- KEYS[1..4] as in preamble.lua; KEYS[5..] the tickets.
--- ARGV[1] as in preamble.lua; ARGV[2] '1' to do so only where the data is gone (the repair), else '0'.
--- Reply: how many were taken out.
+-- ARGV[1] as in preamble.lua; ARGV[2] '1' to remove only tickets whose data is gone (the repair), else '0'.
+-- Reply: how many were removed.
 local only_lost, out = ARGV[2] == '1', 0
 for at = 5, #KEYS do
   if not only_lost or call('EXISTS', KEYS[at]) == 0 then

@@ -1,13 +1,13 @@
--- Hands out the oldest tickets that nobody is processing, and marks them as pending.
+-- Marks the oldest active tickets as pending and returns them.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] idleEngines.
--- ARGV[1] as in preamble.lua; ARGV[2] how many at most; ARGV[3] after how many seconds a pending ticket is active again; ARGV[4] the
--- engine that asks; ARGV[5] how many bytes matchEvents may take before nothing is handed out.
--- Reply: the size of the set, the size of the queue, 1 if nothing is handed out for that reason or else 0, and the ids, oldest
--- first.
--- Keeps: no id is handed out twice within the pending timeout; an id that left the set is never handed out; an engine that
--- got all there was is woken by the next ticket, with no gap in between.
+-- ARGV[1] as in preamble.lua; ARGV[2] the maximum number of tickets; ARGV[3] after how many seconds a pending ticket is
+-- active again; ARGV[4] the engine; ARGV[5] how many bytes matchEvents may take before no tickets are handed out.
+-- Reply: the size of the set, the size of the queue, 1 if matchEvents takes too many bytes or else 0, and the ids,
+-- oldest first.
+-- Keeps: no id is returned twice within the pending timeout; an id that left the set is never returned; the next ticket
+-- wakes an engine that got fewer than the maximum, with no gap in between.
 local limit, timeout = tonumber(ARGV[2]), tonumber(ARGV[3])
--- Few entries are never too many: their size need not be asked for.
+-- A few entries are never too large, so skip MEMORY USAGE for them.
 if call('XLEN', KEYS[5]) > 16 and call('MEMORY', 'USAGE', KEYS[5]) >= tonumber(ARGV[5]) then
   return { call('SCARD', all), call('ZCARD', queue), 1, {} }
 end

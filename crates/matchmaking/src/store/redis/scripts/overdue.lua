@@ -1,5 +1,5 @@
--- Lists the tickets whose players have been gone for too long.
+-- Lists the tickets of players who have been absent for too long.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] presence.
--- ARGV[1] as in preamble.lua; ARGV[2] how many at most.
--- Reply: their ids.
+-- ARGV[1] as in preamble.lua; ARGV[2] the maximum number of tickets.
+-- Reply: the ids.
 return call('ZRANGEBYSCORE', KEYS[5], '-inf', now(), 'LIMIT', 0, ARGV[2])

@@ -1,10 +1,10 @@
--- Records that these players have a stream open at this moment.
--- KEYS[1..4] as in preamble.lua; KEYS[5] presence; KEYS[6] stem of tickets and KEYS[7] stem of assignments: their ids are learned from
--- KEYS[8..]; KEYS[8..] the players.
--- ARGV[1] as in preamble.lua; ARGV[2..] for each queue that cancels the tickets of players who are gone: its name, and after how many
--- ms.
+-- Records that these players have a stream open now.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] presence; KEYS[6] stem of tickets and KEYS[7] stem of assignments:
+-- the ids come from KEYS[8..]; KEYS[8..] the players.
+-- ARGV[1] as in preamble.lua; ARGV[2..] for each queue that cancels the tickets of absent players: its name and its
+-- timeout in ms.
 -- Reply: OK.
--- Keeps: no ticket becomes overdue earlier than it was; a ticket that was cancelled or assigned does not come back.
+-- Keeps: no ticket becomes overdue earlier than before; a cancelled or assigned ticket does not come back.
 local presence, after = KEYS[5], {}
 for at = 2, #ARGV, 2 do after[ARGV[at]] = tonumber(ARGV[at + 1]) end
 local time = now()

@@ -1,11 +1,10 @@
--- Hands out entries of matchEvents that nobody has recorded for a while.
+-- Claims entries of matchEvents that have not been recorded for a while.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] matchEventsLease.
--- ARGV[1] as in preamble.lua; ARGV[2] the consumer that asks; ARGV[3] how many entries at most; ARGV[4] how old they are at least, in
--- ms; ARGV[5] for how many ms no other consumer gets any; ARGV[6] the entry to begin behind, or nothing; ARGV[7] the last entry to
--- hand out, or nothing.
--- Reply: for each entry its id and its matches, the oldest first.
--- Keeps: while one consumer is at work the others leave the entries to it. Two at once would do no harm. A consumer group that an
--- earlier version left goes when there is nothing to hand out.
+-- ARGV[1] as in preamble.lua; ARGV[2] the consumer; ARGV[3] the maximum number of entries; ARGV[4] their minimum age in
+-- ms; ARGV[5] the lease in ms; ARGV[6] the entry to start after, or empty; ARGV[7] the last entry to return, or empty.
+-- Reply: the id and the matches of each entry, the oldest first.
+-- Keeps: while one consumer holds the lease, others get nothing. Two at once would do no harm. Removes the consumer
+-- group of an earlier version once there is nothing to return.
 local events, lease = KEYS[5], KEYS[6]
 local holder = call('GET', lease)
 if holder and holder ~= ARGV[2] then return {} end
@@ -18,8 +17,8 @@ local entries = call('XRANGE', events, from, to, 'COUNT', ARGV[3])
 if #entries == 0 then
   if ARGV[6] == '' then
     if holder then call('DEL', lease) end
-    -- Relays of earlier versions read through a consumer group, which remembers each of them for ever. Nothing that they left is old
-    -- enough to be recorded any more, and nobody reads through the group.
+    -- Earlier versions read through a consumer group, which never forgets its consumers. Their entries have all been
+    -- recorded by now, and nothing reads through the group.
     if call('EXISTS', events) == 1 then call('XGROUP', 'DESTROY', events, 'relay') end
   end
   return {}

@@ -1,8 +1,8 @@
--- Cancels tickets whose players have been gone for too long.
+-- Cancels the tickets of players who have been absent for too long.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] presence; KEYS[6..] for each ticket: the ticket, its assignment.
--- ARGV[1] as in preamble.lua; ARGV[2] the channel of tickets that are gone.
+-- ARGV[1] as in preamble.lua; ARGV[2] the channel of cancelled tickets.
 -- Reply: how many were cancelled.
--- Keeps: a player who came back in time keeps the ticket; one that was assigned stays so.
+-- Keeps: a player who returned in time keeps the ticket; an assigned ticket stays assigned.
 local presence, time, cancelled = KEYS[5], now(), 0
 for at = 6, #KEYS, 2 do
   local id = id_of(KEYS[at])

@@ -1,6 +1,6 @@
--- Lists the tickets of a player: those that wait, and those that were assigned and can still be read.
--- KEYS[1..4] as in preamble.lua; KEYS[5] the player; KEYS[6] presence; KEYS[7] stem of tickets and KEYS[8] stem of assignments: their
--- ids are learned from KEYS[5].
+-- Lists the tickets of a player that wait, or that were assigned and can still be read.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] the player; KEYS[6] presence; KEYS[7] stem of tickets and
+-- KEYS[8] stem of assignments: the ids come from KEYS[5].
 -- ARGV[1] as in preamble.lua.
 -- Reply: for each ticket its id, data, and the assignment if there is one.
 local reply = {}

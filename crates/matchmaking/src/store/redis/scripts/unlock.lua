@@ -1,4 +1,4 @@
--- Releases the lock, where it is still ours.
+-- Releases the lock where we still hold it.
 -- KEYS[1..4] as in lock.lua.
 -- ARGV[1] token.
 -- Reply: OK.

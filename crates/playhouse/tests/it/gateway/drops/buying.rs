@@ -1,16 +1,20 @@
-//! Reserving and paying, and what is refused on the way without any effect.
+//! Reserving and paying, and refusals without effect.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_player_reserves_pays_and_owns() {
+async fn player_reserves_pays_and_owns() {
     let sale = Sale::open(5, json!({})).await;
     let ada = sale.player("ada").await;
     let token = ada.admission().await;
     let first = ada.reserve("one", 2, &token).await;
     assert_eq!(first.status, 201, "{first:?}");
     let again = ada.reserve("one", 2, &token).await;
-    assert_eq!((again.status, again.json()), (201, first.json()), "a repeated request gets the first answer");
+    assert_eq!(
+        (again.status, again.json()),
+        (201, first.json()),
+        "a repeated request gets the recorded response"
+    );
     assert_refused(&ada.reserve("one", 1, &token).await, 422, "drops:key-reused");
 
     let path = sale.path(&format!("/reservations/{}/pay", first.json()["reservation_id"].as_str().unwrap()));
@@ -22,27 +26,27 @@ async fn a_player_reserves_pays_and_owns() {
     let id = order["order_id"].as_str().unwrap();
     let expected = [pair("shop", "1"), pair("order_id", id), pair("amount", "998"), pair("currency", "EUR")];
     assert_eq!(query, expected);
-    assert_eq!(ada.post(&path).await.json(), order, "there is one order per reservation");
+    assert_eq!(ada.post(&path).await.json(), order, "a reservation has two orders");
 
-    let paid = sale.webhook(&about("succeeded", &order)).await;
+    let paid = sale.webhook(&webhook_about("succeeded", &order)).await;
     assert_eq!((paid.status, paid.json()), (200, json!({ "outcome": "changed" })), "{paid:?}");
     assert_eq!(ada.order_state(&order).await, "PAID");
     let orders = ada.get("/v1/orders").await.json();
     assert_eq!(orders["orders"][0]["order_id"], order["order_id"]);
-    assert!(orders["orders"][0]["checkout_url"].is_null(), "it is paid: {orders}");
+    assert!(orders["orders"][0]["checkout_url"].is_null(), "a paid order has a checkout URL: {orders}");
     let owned = ada.get("/v1/entitlements").await.json();
     assert_eq!(owned["entitlements"][0]["resource"], "golden-hat", "{owned}");
     assert_eq!(owned["entitlements"][0]["quantity"], 2, "{owned}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_operation_on_drops_is_as_described() {
+async fn every_drop_operation_matches_the_openapi_document() {
     let sale = Sale::open(5, json!({ "message": "Thank you for waiting.", "lanes": ["gold"] })).await;
     let ada = sale.player("ada").await;
     let token = ada.admission().await;
     let order = ada.order("a", 1, &token).await;
     ada.order_state(&order).await;
-    sale.webhook(&about("succeeded", &order)).await;
+    sale.webhook(&webhook_about("succeeded", &order)).await;
     let held = ada.reserve("b", 1, &token).await.json();
     ada.delete(&sale.path(&format!("/reservations/{}", held["reservation_id"].as_str().unwrap()))).await;
     for path in
@@ -63,7 +67,7 @@ async fn every_operation_on_drops_is_as_described() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_buys_without_their_own_admission() {
+async fn buying_needs_the_players_own_admission() {
     let sale = &Sale::open(5, json!({})).await;
     let (ada, grace) = (sale.player("ada").await, sale.player("grace").await);
     let token = ada.admission().await;
@@ -77,29 +81,29 @@ async fn nobody_buys_without_their_own_admission() {
     }
     let without = ada.reserve_as("c", &json!({ "quantity": 1 })).await;
     assert_problem(&without, 400);
-    let no_key = sent(
-        sale.door
+    let no_key = send(
+        sale.gateway
             .post(&sale.path("/reservations"), &json!({ "quantity": 1, "admission": token }))
             .bearer_auth(&ada.token),
     )
     .await;
     assert_problem(&no_key, 400);
 
-    // A token outlives the admission that it names, and buys nothing then.
+    // A token may outlive its admission, but cannot buy then.
     assert_eq!(ada.post(&sale.path("/leave")).await.status, 204);
     assert_refused(&ada.reserve("d", 1, &token).await, 403, "drops:not-admitted");
-    assert_eq!(sale.stock(&ada).await, before, "nothing of this had an effect");
+    assert_eq!(sale.stock(&ada).await, before, "a refused request changed the stock");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_admission_is_good_for_its_drop_only_and_until_it_ends() {
+async fn admission_is_valid_for_its_drop_until_it_ends() {
     let sale = Sale::open(5, json!({})).await;
     let ada = sale.player("ada").await;
     let token = ada.admission().await;
     let short = json!({
         "admission": { "batch": 1, "period_ms": 100, "capacity": 9, "lifetime_ms": 1_000, "arrive_within_ms": 1_000 },
     });
-    let drop = create(&sale.door, "Silver hat", 5, short).await;
+    let drop = create(&sale.gateway, "Silver hat", 5, short).await;
     let player = ada.token;
     let other = Sale { drop, ..sale };
     other.operate("open", &json!({})).await;
@@ -111,9 +115,9 @@ async fn an_admission_is_good_for_its_drop_only_and_until_it_ends() {
         if place["state"] == "expired" { Ok(()) } else { Err(place.to_string()) }
     })
     .await;
-    let refused = eventually("the token has expired, too", PATIENCE, async || {
+    let refused = eventually("the token has expired", PATIENCE, async || {
         let refused = ada.reserve("b", 1, &ended).await;
-        // Until the token's own second is over, the row of the entry refuses it.
+        // Until the token's last second is over, the entry's row refuses it.
         if refused.status == 409 { Ok(refused) } else { Err(format!("{refused:?}")) }
     })
     .await;
@@ -122,29 +126,29 @@ async fn an_admission_is_good_for_its_drop_only_and_until_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quantities_and_limits_are_kept() {
+async fn quantities_and_limits_are_enforced() {
     let sale = Sale::open(3, json!({})).await;
     let (ada, grace) = (sale.player("ada").await, sale.player("grace").await);
-    let (hers, his) = (ada.admission().await, grace.admission().await);
+    let (ada_token, grace_token) = (ada.admission().await, grace.admission().await);
     for quantity in [0, -1, i64::MIN] {
-        assert_refused(&ada.reserve("a", quantity, &hers).await, 400, "drops:invalid");
+        assert_refused(&ada.reserve("a", quantity, &ada_token).await, 400, "drops:invalid");
     }
     for quantity in [3, 1_000_000, i64::MAX] {
-        assert_refused(&ada.reserve("b", quantity, &hers).await, 409, "drops:over-limit");
+        assert_refused(&ada.reserve("b", quantity, &ada_token).await, 409, "drops:over-limit");
     }
     for quantity in [json!(1.5), json!("1"), json!(null), json!(1e30)] {
-        let body = json!({ "quantity": quantity, "admission": hers });
+        let body = json!({ "quantity": quantity, "admission": ada_token });
         assert_problem(&ada.reserve_as("c", &body).await, 400);
     }
     assert_eq!(sale.stock(&ada).await["available"], 3);
-    assert_eq!(ada.reserve("d", 2, &hers).await.status, 201);
-    assert_refused(&ada.reserve("e", 1, &hers).await, 409, "drops:over-limit");
-    assert_refused(&grace.reserve("f", 2, &his).await, 409, "drops:sold-out");
-    assert_eq!(grace.reserve("g", 1, &his).await.status, 201);
+    assert_eq!(ada.reserve("d", 2, &ada_token).await.status, 201);
+    assert_refused(&ada.reserve("e", 1, &ada_token).await, 409, "drops:over-limit");
+    assert_refused(&grace.reserve("f", 2, &grace_token).await, 409, "drops:sold-out");
+    assert_eq!(grace.reserve("g", 1, &grace_token).await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reserved_units_are_given_back_once_and_only_by_their_player() {
+async fn reserved_units_are_released_once_and_only_by_their_player() {
     let sale = Sale::open(3, json!({})).await;
     let (ada, grace) = (sale.player("ada").await, sale.player("grace").await);
     let token = ada.admission().await;
@@ -157,7 +161,7 @@ async fn reserved_units_are_given_back_once_and_only_by_their_player() {
         assert_eq!((released.status, &released.json()["state"]), (200, &json!("RELEASED")), "{released:?}");
     }
     assert_refused(&ada.post(&format!("{path}/pay")).await, 409, "drops:reservation-ended");
-    eventually("the stock is whole", PATIENCE, async || {
+    eventually("all units are available", PATIENCE, async || {
         let stock = sale.stock(&ada).await;
         if stock["available"] == 3 { Ok(()) } else { Err(stock.to_string()) }
     })
@@ -165,13 +169,13 @@ async fn reserved_units_are_given_back_once_and_only_by_their_player() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_drop_sells_nothing_new_and_what_is_reserved_can_be_paid() {
+async fn closed_drop_sells_nothing_but_reserved_units_can_be_paid() {
     let sale = Sale::open(3, json!({})).await;
     let ada = sale.player("ada").await;
     let token = ada.admission().await;
     let order = ada.order("a", 1, &token).await;
     sale.operate("close", &json!({ "force": true })).await;
     assert_refused(&ada.reserve("b", 1, &token).await, 409, "drops:not-open");
-    assert_eq!(sale.webhook(&about("succeeded", &order)).await.status, 200);
+    assert_eq!(sale.webhook(&webhook_about("succeeded", &order)).await.status, 200);
     assert_eq!(ada.order_state(&order).await, "PAID");
 }

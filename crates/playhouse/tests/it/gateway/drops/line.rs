@@ -1,9 +1,9 @@
-//! The line: joining, waiting, admission, leaving; drops as players see them.
+//! The line: joining, waiting, admission, leaving. Drops as players see them.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_player_has_one_place_however_often_they_join() {
+async fn joining_again_keeps_the_place() {
     let sale = Sale::draft(5, json!({})).await;
     let (ada, grace) = (sale.player("ada").await, sale.player("grace").await);
     let opens_at = base::Clock::system().now().after(Duration::from_secs(3_600)).to_rfc3339();
@@ -12,29 +12,29 @@ async fn a_player_has_one_place_however_often_they_join() {
     for _ in 0..3 {
         assert_eq!(ada.join().await["state"], "waiting");
     }
-    ada.stands_behind(0).await;
+    ada.wait_for_players_ahead(0).await;
     grace.join().await;
-    let behind = grace.stands_behind(1).await;
+    let behind = grace.wait_for_players_ahead(1).await;
     assert_eq!(behind["waiting"], 2, "{behind}");
     ada.join().await;
-    ada.stands_behind(0).await;
-    assert_eq!(behind["wait_seconds"], Value::Null, "nobody is admitted yet, so the wait is unknown");
+    ada.wait_for_players_ahead(0).await;
+    assert_eq!(behind["wait_seconds"], Value::Null, "the wait is known before anyone was admitted");
 
-    // Leaving frees the place, once; joining again goes to the end.
+    // Leaving frees the place once. Joining again goes to the end of the line.
     assert_eq!(ada.post(&sale.path("/leave")).await.status, 204);
     assert_eq!(ada.place().await["state"], "left");
     assert_refused(&ada.post(&sale.path("/leave")).await, 409, "drops:not-in-line");
-    grace.stands_behind(0).await;
+    grace.wait_for_players_ahead(0).await;
     ada.join().await;
-    ada.stands_behind(1).await;
+    ada.wait_for_players_ahead(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn players_see_drops_that_are_to_come_or_under_way() {
+async fn players_see_scheduled_and_open_drops() {
     let sale = Sale::draft(5, json!({ "order": "shuffle" })).await;
     let ada = sale.player("ada").await;
     let listed = async || ada.get("/v1/drops").await.json()["drops"].clone();
-    assert_eq!(listed().await, json!([]), "a draft is the operators' own");
+    assert_eq!(listed().await, json!([]), "players see a draft");
     assert_refused(&ada.get(&sale.path("")).await, 404, "drops:no-such-drop");
     for path in ["/place", "/stock", "/stream"] {
         assert_refused(&ada.get(&sale.path(path)).await, 404, "drops:no-such-drop");
@@ -43,7 +43,7 @@ async fn players_see_drops_that_are_to_come_or_under_way() {
 
     let opens_at = base::Clock::system().now().after(Duration::from_secs(3_600)).to_rfc3339();
     sale.operate("schedule", &json!({ "opens_at": opens_at })).await;
-    let drop = eventually("it is listed", PATIENCE, async || match listed().await {
+    let drop = eventually("the drop is listed", PATIENCE, async || match listed().await {
         Value::Array(drops) if drops.len() == 1 => Ok(drops[0].clone()),
         other => Err(other.to_string()),
     })
@@ -59,7 +59,7 @@ async fn players_see_drops_that_are_to_come_or_under_way() {
     })
     .await;
     sale.operate("close", &json!({})).await;
-    eventually("it is over", PATIENCE, async || {
+    eventually("the drop is closed", PATIENCE, async || {
         let (listed, drop) = (listed().await, ada.get(&sale.path("")).await.json());
         if listed == json!([]) && drop["state"] == "CLOSED" {
             Ok(())
@@ -70,16 +70,16 @@ async fn players_see_drops_that_are_to_come_or_under_way() {
     .await;
     assert_refused(&ada.post(&sale.path("/join")).await, 409, "drops:not-joinable");
     for unknown in ["01a1e4c0-0000-7000-8000-000000000001", "no-id"] {
-        let answer = ada.get(&format!("/v1/drops/{unknown}")).await;
+        let response = ada.get(&format!("/v1/drops/{unknown}")).await;
         let expected = if unknown == "no-id" { (400, "drops:invalid") } else { (404, "drops:no-such-drop") };
-        assert_refused(&answer, expected.0, expected.1);
+        assert_refused(&response, expected.0, expected.1);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drop_may_be_for_owners_and_owners_may_come_first() {
-    let paused = json!({ "who": { "owns": "ticket" }, "lanes": ["gold"] });
-    let sale = Sale::open(5, paused).await;
+async fn ownership_decides_eligibility_and_lane() {
+    let terms = json!({ "who": { "owns": "ticket" }, "lanes": ["gold"] });
+    let sale = Sale::open(5, terms).await;
     sale.operate("pause", &json!({})).await;
     let (ada, grace, alan) =
         (sale.player("ada").await, sale.player("grace").await, sale.player("alan").await);
@@ -91,23 +91,23 @@ async fn a_drop_may_be_for_owners_and_owners_may_come_first() {
                 "quantity": 1, "occurred_at": "2026-03-01T12:00:00Z",
             });
             let key = format!("{resource}-{}", me["user_id"].as_str().unwrap());
-            let url = format!("http://{}/internal/v1/entitlements/grant", sale.door.at["internal"]);
-            let grant = sale.door.client.post(url).bearer_auth(shop::TOKEN).header("idempotency-key", key);
-            assert_eq!(sent(grant.json(&body)).await.status, 200);
+            let url = format!("http://{}/internal/v1/entitlements/grant", sale.gateway.at["service_api"]);
+            let grant = sale.gateway.client.post(url).bearer_auth(shop::TOKEN).header("idempotency-key", key);
+            assert_eq!(send(grant.json(&body)).await.status, 200);
         }
     }
     assert_refused(&alan.post(&sale.path("/join")).await, 403, "drops:not-eligible");
     ada.join().await;
-    ada.stands_behind(0).await;
+    ada.wait_for_players_ahead(0).await;
     grace.join().await;
-    // Her lane is before everybody's.
-    grace.stands_behind(0).await;
-    ada.stands_behind(1).await;
+    // Her lane comes first.
+    grace.wait_for_players_ahead(0).await;
+    ada.wait_for_players_ahead(1).await;
     assert_eq!(alan.place().await["state"], "not_joined");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_comes_back_sees_where_it_stands() {
+async fn returning_client_sees_its_place() {
     let sale = Sale::open(5, json!({ "message": "Thank you for waiting." })).await;
     let ada = sale.player("ada").await;
     let home = async || {
@@ -130,15 +130,16 @@ async fn a_client_that_comes_back_sees_where_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stream_of_a_drop_has_the_place_as_it_changes() {
+async fn drop_stream_sends_every_change_of_the_place() {
     let sale = Sale::open(5, json!({})).await;
     sale.operate("pause", &json!({})).await;
     let (ada, grace) = (sale.player("ada").await, sale.player("grace").await);
     ada.join().await;
     grace.join().await;
-    grace.stands_behind(1).await;
+    grace.wait_for_players_ahead(1).await;
     let path = sale.path("/stream?place=true");
-    let mut events = flows::Events::of(sale.door.get(&path).bearer_auth(&grace.token).send().await.unwrap());
+    let mut events =
+        flows::Events::new(sale.gateway.get(&path).bearer_auth(&grace.token).send().await.unwrap());
     let mut place = async || loop {
         match events.next().await.unwrap() {
             (name, place) if name == "place" => return place,
@@ -158,11 +159,11 @@ async fn the_stream_of_a_drop_has_the_place_as_it_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_keys_of_admissions_are_public_and_cached() {
+async fn admission_keys_are_public_and_cacheable() {
     let sale = Sale::open(1, json!({})).await;
-    let keys = sent(sale.door.get("/v1/drops/jwks")).await;
+    let keys = send(sale.gateway.get("/v1/drops/jwks")).await;
     assert_eq!((keys.status, keys.header("cache-control")), (200, "public, max-age=300"), "{keys:?}");
     let key = keys.json()["keys"][0].clone();
     assert_eq!((&key["kty"], &key["crv"], &key["alg"]), (&json!("OKP"), &json!("Ed25519"), &json!("EdDSA")));
-    assert!(key["d"].is_null(), "no private key: {key}");
+    assert!(key["d"].is_null(), "the key is private: {key}");
 }

@@ -1,11 +1,11 @@
-//! The stock: polled, waited for, followed.
+//! The stock: polls, long polls and streams.
 
 use std::time::Instant;
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_poll_answers_when_something_newer_is_known() {
+async fn long_poll_returns_when_the_stock_changes() {
     let sale = Sale::open(3, json!({})).await;
     let ada = sale.player("ada").await;
     let token = ada.admission().await;
@@ -16,22 +16,22 @@ async fn a_long_poll_answers_when_something_newer_is_known() {
     );
     let version = first["version"].as_i64().unwrap();
     let poll = async |after: i64, wait: u64| {
-        let answer = ada.get(&sale.path(&format!("/stock?after={after}&wait={wait}"))).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()
+        let response = ada.get(&sale.path(&format!("/stock?after={after}&wait={wait}"))).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()
     };
-    // An older version than the newest is answered at once; nothing newer, after the wait.
-    let began = Instant::now();
+    // A poll with an old version returns at once, with the newest version after the wait.
+    let started = Instant::now();
     assert_eq!(poll(version - 1, 30).await, first);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let began = Instant::now();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let started = Instant::now();
     assert_eq!(poll(version, 1).await, first);
-    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
 
-    let reads = async || sale.metric("drops_stock_feed_reads_total").await;
+    let reads = async || sale.metric("playhouse_drops_stock_feed_reads_total").await;
     let before = reads().await;
     let reserve = async {
-        // The first watch of a process reads the stock: from then on the poll waits.
+        // The first subscription of a process reads the stock. After that the poll waits.
         eventually("the poll waits", PATIENCE, async || reads().await > before).await;
         ada.reserve("one", 2, &token).await
     };
@@ -43,11 +43,11 @@ async fn a_long_poll_answers_when_something_newer_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_begins_with_all_counts_and_goes_on_with_every_change() {
+async fn stream_sends_all_counts_and_then_every_change() {
     let sale = Sale::open(3, json!({})).await;
     let ada = sale.player("ada").await;
     let token = ada.admission().await;
-    let request = sale.door.get(&sale.path("/stream")).bearer_auth(&ada.token);
+    let request = sale.gateway.get(&sale.path("/stream")).bearer_auth(&ada.token);
     let mut stream = request.send().await.unwrap();
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     let mut text = String::new();
@@ -67,7 +67,7 @@ async fn a_stream_begins_with_all_counts_and_goes_on_with_every_change() {
         rest.split('\n').next().unwrap().parse::<i64>().unwrap()
     };
     assert!(version(&changed) > version(&first), "{first} {changed}");
-    // The whole of it is repeated without any change.
+    // All counts are repeated without a change.
     let repeated = until("\"available\":2,\"reserved\":1,\"sold\":0}\n\n").await;
     assert_eq!(version(&repeated), version(&changed));
 }

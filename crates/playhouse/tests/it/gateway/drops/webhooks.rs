@@ -1,4 +1,4 @@
-//! Webhooks of the payment provider, good and bad.
+//! Valid and invalid webhooks of the payment provider.
 
 use super::*;
 
@@ -10,10 +10,10 @@ async fn ordered(sale: &Sale) -> (Player<'_>, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_does_not_fit_is_refused_without_effect() {
+async fn invalid_webhook_is_refused_without_effect() {
     let sale = Sale::open(3, json!({})).await;
     let (ada, order) = ordered(&sale).await;
-    let good = about("succeeded", &order);
+    let good = webhook_about("succeeded", &order);
     let order_id = order["order_id"].as_str().unwrap();
     let payment = |order: &str, amount, currency: &str| Payment {
         id: "pay_1".to_owned(),
@@ -39,32 +39,33 @@ async fn a_webhook_that_does_not_fit_is_refused_without_effect() {
         assert_refused(&sale.webhook(&webhook).await, status, cause);
     }
     let unsigned =
-        sent(sale.door.client.post(sale.door.url("/v1/payments/webhook")).body(good.body.clone())).await;
+        send(sale.gateway.client.post(sale.gateway.url("/v1/payments/webhook")).body(good.body.clone()))
+            .await;
     assert_refused(&unsigned, 401, "drops:bad-signature");
     assert_eq!(ada.order_state(&order).await, "PENDING");
     let owned = ada.get("/v1/entitlements").await.json();
     assert_eq!(owned["entitlements"], json!([]));
 
-    // Bytes behind the JSON are part of what is signed.
+    // The signature covers trailing bytes, too.
     let spaced = with(&format!("{}\n ", good.body));
     assert_eq!(sale.webhook(&spaced).await.status, 200);
     assert_eq!(ada.order_state(&order).await, "PAID");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_webhook_counts_once_and_others_are_ignored() {
+async fn repeated_webhook_counts_once_and_unknown_types_are_ignored() {
     let sale = Sale::open(3, json!({})).await;
     let (ada, order) = ordered(&sale).await;
-    let paid = about("succeeded", &order);
+    let paid = webhook_about("succeeded", &order);
     let outcome = async |webhook: &PaymentWebhook| {
-        let answer = sale.webhook(webhook).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()["outcome"].as_str().unwrap().to_owned()
+        let response = sale.webhook(webhook).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()["outcome"].as_str().unwrap().to_owned()
     };
     assert_eq!(outcome(&paid).await, "changed");
     assert_eq!(outcome(&paid).await, "repeated");
-    let late = PaymentWebhook { id: "msg_late".to_owned(), ..about("failed", &order) };
-    assert_eq!(outcome(&late).await, "unchanged", "a payment that succeeded does not fail afterwards");
+    let late = PaymentWebhook { id: "msg_late".to_owned(), ..webhook_about("failed", &order) };
+    assert_eq!(outcome(&late).await, "unchanged", "a later failure changed a paid order");
     let foreign = r#"{"type":"customer.created","data":{"id":7}}"#.to_owned();
     assert_eq!(outcome(&PaymentWebhook { id: "msg_7".to_owned(), body: foreign, ..paid }).await, "ignored");
     assert_eq!(ada.order_state(&order).await, "PAID");
@@ -73,17 +74,17 @@ async fn a_repeated_webhook_counts_once_and_others_are_ignored() {
     assert_eq!(sale.stock(&ada).await["sold"], 1);
 }
 
-/// An order that is paid twice: operators see the second payment until they have refunded it.
+/// An order is paid twice. Operators see the second payment until they have refunded it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_payment_is_listed_until_it_is_settled() {
+async fn second_payment_is_listed_until_it_is_settled() {
     let sale = Sale::open(3, json!({})).await;
     let (ada, order) = ordered(&sale).await;
     let order_id = order["order_id"].as_str().unwrap();
-    assert_eq!(sale.webhook(&about("succeeded", &order)).await.status, 200);
-    let admin = |path: &str| format!("http://{}{path}", sale.door.at["admin"]);
+    assert_eq!(sale.webhook(&webhook_about("succeeded", &order)).await.status, 200);
+    let admin = |path: &str| format!("http://{}{path}", sale.gateway.at["admin"]);
     let refunds = async || {
-        let request = sale.door.client.get(admin("/refunds")).bearer_auth(OPERATOR_TOKEN);
-        sent(request).await.json()["refunds"].clone()
+        let request = sale.gateway.client.get(admin("/refunds")).bearer_auth(OPERATOR_TOKEN);
+        send(request).await.json()["refunds"].clone()
     };
     assert_eq!(refunds().await, json!([]));
     let second = Payment {
@@ -98,33 +99,33 @@ async fn a_second_payment_is_listed_until_it_is_settled() {
     assert_eq!((&due[0]["is_surplus"], &due[0]["order"]["order_id"]), (&json!(true), &json!(order_id)));
     let settle = async |payment: &str| {
         let url = admin(&format!("/orders/{order_id}/settle"));
-        let request = sale.door.client.post(url).bearer_auth(OPERATOR_TOKEN);
-        sent(request.json(&json!({ "payment_id": payment }))).await
+        let request = sale.gateway.client.post(url).bearer_auth(OPERATOR_TOKEN);
+        send(request.json(&json!({ "payment_id": payment }))).await
     };
-    assert_eq!(settle("pay_3").await.status, 409, "no such payment is due");
+    assert_eq!(settle("pay_3").await.status, 409, "an unknown payment was settled");
     assert_eq!(settle("pay_2").await.status, 200);
-    assert_eq!(settle("pay_2").await.status, 200, "settling again changes nothing");
+    assert_eq!(settle("pay_2").await.status, 200, "settling twice failed");
     assert_eq!(refunds().await, json!([]));
     assert_eq!(ada.order_state(&order).await, "PAID");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_secret_webhooks_are_to_be_sent_again() {
-    let door = Door::open("").await;
-    let answer = sent(door.client.post(door.url("/v1/payments/webhook")).body("{}")).await;
-    assert_problem(&answer, 503);
-    assert_eq!(answer.header("retry-after"), "1");
+async fn webhooks_get_503_until_a_secret_is_configured() {
+    let gateway = Gateway::start("").await;
+    let response = send(gateway.client.post(gateway.url("/v1/payments/webhook")).body("{}")).await;
+    assert_problem(&response, 503);
+    assert_eq!(response.header("retry-after"), "1");
 }
 
-/// The demo checkout signs payments without any money: it is for `playhouse dev` alone.
+/// The demo checkout signs payments without money, so it is only for `playhouse dev`.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_checkout_is_not_found_outside_of_dev() {
+async fn demo_checkout_exists_only_in_dev() {
     let sale = Sale::open(3, json!({})).await;
     let (ada, order) = ordered(&sale).await;
     let id = order["order_id"].as_str().unwrap();
-    let url = sale.door.url(&format!("/demo/checkout?order_id={id}&amount=499&currency=EUR"));
-    assert_problem(&sent(sale.door.client.get(&url)).await, 404);
+    let url = sale.gateway.url(&format!("/demo/checkout?order_id={id}&amount=499&currency=EUR"));
+    assert_problem(&send(sale.gateway.client.get(&url)).await, 404);
     let form = format!("order_id={id}&amount=499&currency=EUR&result=pay");
-    assert_problem(&sent(sale.door.client.post(url).body(form)).await, 404);
+    assert_problem(&send(sale.gateway.client.post(url).body(form)).await, 404);
     assert_eq!(ada.order_state(&order).await, "PENDING");
 }

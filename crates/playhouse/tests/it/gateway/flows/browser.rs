@@ -1,37 +1,39 @@
-//! Signing in, as a browser does it.
+//! A minimal browser that signs in.
 
 use std::collections::HashMap;
 
-use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
+use reqwest::header::{COOKIE, LOCATION, SET_COOKIE};
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, Response};
+use reqwest::{Client, Response};
 use url::Url;
 
-/// As much of a browser as it takes to sign in: it keeps cookies, follows redirects, and fills in the one form there is.
+use crate::form;
+
+/// Keeps cookies, follows redirects and fills in the sign-in form.
 #[derive(Clone, Default)]
 pub(in crate::gateway) struct Browser {
-    /// Browsers do not tell ports apart here, and everybody is on this machine.
+    /// Cookies by name: browsers ignore ports, and all servers are on this machine.
     cookies: HashMap<String, String>,
-    /// Where it stops instead of going there.
+    /// A URL prefix that is not visited.
     until: Option<String>,
 }
 
 impl Browser {
-    pub(in crate::gateway) fn stopping_at(place: &str) -> Self {
-        Self { until: Some(place.to_owned()), ..Self::default() }
+    pub(in crate::gateway) fn stopping_at(url: &str) -> Self {
+        Self { until: Some(url.to_owned()), ..Self::default() }
     }
 
-    /// Goes there and signs in with this name when it is asked to. Returns where that led.
+    /// Visits a URL and signs in with this name where a form asks for it. Returns the final URL.
     pub(in crate::gateway) async fn sign_in(&mut self, url: &str, name: &str) -> Url {
         let mut url = Url::parse(url).unwrap();
         let mut fields: Option<Vec<(&str, String)>> = None;
         for _ in 0..20 {
-            if self.until.as_ref().is_some_and(|place| url.as_str().starts_with(place)) {
+            if self.until.as_ref().is_some_and(|until| url.as_str().starts_with(until)) {
                 return url;
             }
             let response = self.visit(&url, fields.take()).await;
             match response.headers().get(LOCATION) {
-                Some(place) => url = url.join(place.to_str().unwrap()).unwrap(),
+                Some(location) => url = url.join(location.to_str().unwrap()).unwrap(),
                 None if url.path().starts_with("/interaction/") => {
                     fields = Some(vec![("login", name.to_owned()), ("go", String::new())]);
                 }
@@ -41,10 +43,10 @@ impl Browser {
                 }
             }
         }
-        panic!("that leads in circles: {url}");
+        panic!("too many redirects: {url}");
     }
 
-    /// Asks for one page, with the fields of a form if there are any.
+    /// Requests one page, with the fields of a form if there are any.
     pub(in crate::gateway) async fn visit(
         &mut self,
         url: &Url,
@@ -71,11 +73,4 @@ impl Browser {
     pub(in crate::gateway) fn cookie(&self, name: &str) -> Option<&str> {
         self.cookies.get(name).map(String::as_str)
     }
-}
-
-/// A request with the fields of a form.
-pub(super) fn form(request: RequestBuilder, fields: &[(&str, impl AsRef<str>)]) -> RequestBuilder {
-    let fields = fields.iter().map(|(name, value)| (*name, value.as_ref()));
-    let body = Url::parse_with_params("http://form", fields).unwrap().query().unwrap().to_owned();
-    request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)
 }

@@ -1,0 +1,39 @@
+//! How matchmaking stands, for `playhouse status`.
+
+use base::finding::Finding;
+use service::{Lease, ServiceStatus, StatusError};
+
+use crate::{Allocations, MatchmakingAdmin};
+
+pub(crate) async fn status(
+    admin: &MatchmakingAdmin,
+    allocations: &Allocations,
+) -> Result<ServiceStatus, StatusError> {
+    let mut status = ServiceStatus::default();
+    let (oldest, count) = admin.list(1).await?;
+    let age = oldest.first().and_then(|ticket| ticket.age_seconds);
+    status.findings.push(Finding::good(match age {
+        Some(age) => format!("tickets in matchmaking: {count}, the oldest waits for {age:.0} s"),
+        None => format!("tickets in matchmaking: {count}"),
+    }));
+    for failure in admin.assigner_failures(|_| true).await? {
+        let advice = "check the assigner's service; engines call it again automatically";
+        status.findings.push(Finding::failure(failure, advice));
+    }
+    if admin.is_held_back().await? {
+        status.findings.push(Finding::failure(
+            "no engine fetches tickets: too many matches are unrecorded",
+            "restore the database",
+        ));
+    }
+    let queue = allocations.queue();
+    let overview = queue.overview().await?;
+    if overview.failed > 0 {
+        let what = format!("game servers that could not be given back: {}", overview.failed);
+        let advice = "`playhouse allocations list --state failed`, then `retry --all` or `skip`";
+        status.findings.push(Finding::warning(what, advice));
+    }
+    let lease = |(holder, items)| Lease { holder, queue: queue.name(), items };
+    status.leases.extend(overview.leases.into_iter().map(lease));
+    Ok(status)
+}
