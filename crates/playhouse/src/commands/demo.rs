@@ -243,7 +243,7 @@ impl Demo {
         if let Some(id) = reserved.as_ref().and_then(|reserved| reserved["reservation_id"].as_str()) {
             let pay = format!("{at}/reservations/{id}/pay");
             if let Some(order) = self.client.player(player, Method::POST, &pay, None).await {
-                self.client.check_out(&order, if step % 5 == 0 { "decline" } else { "pay" }).await;
+                self.client.check_out(&order, if step.is_multiple_of(5) { "decline" } else { "pay" }).await;
             }
         }
         self.client.player(player, Method::POST, &format!("{at}/leave"), None).await;
