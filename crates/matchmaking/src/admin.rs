@@ -24,6 +24,8 @@ use crate::wire;
 
 /// The default number of listed tickets.
 const DEFAULT_LIMIT: usize = 100;
+/// How many tickets are read to explain why one waits.
+const EXPLAINED: usize = 1_000;
 
 /// Shown while engines fetch no tickets.
 const HELD_BACK: &str = "no engine fetches tickets: unrecorded matches have reached matchmaking.max_unrecorded; \
@@ -247,7 +249,7 @@ impl MatchmakingAdmin {
                 let Ok(ticket) = wire::decode_ticket(id.clone(), data) else {
                     return Ok(vec!["its data is unreadable".to_owned()]);
                 };
-                let (ids, _) = self.store.list(self.limit).await?;
+                let (ids, _) = self.store.list(self.limit.min(EXPLAINED)).await?;
                 let others = self.store.read(&ids).await?;
                 let held_back = self.store.is_held_back().await?.then(|| HELD_BACK.to_owned());
                 let obstacles =
@@ -290,8 +292,9 @@ impl MatchmakingAdmin {
             let place = format!("profile {}, pool {}", profile.name, pool.name);
             if obstacles.is_empty() {
                 let admitted = others.iter().filter(|other| pool.admits(other, now)).count();
-                let others = base::counted(admitted.saturating_sub(1), "other ticket");
-                let others = format!("{place}: admitted, with {others}");
+                let count = base::counted(admitted.saturating_sub(1), "other ticket");
+                let sample = if others.len() == EXPLAINED { " of the 1,000 oldest" } else { "" };
+                let others = format!("{place}: admitted, with {count}{sample}");
                 match profile.function.size() {
                     Some(size) => format!("{others}; {} of {size} found", admitted.min(size)),
                     None => others,

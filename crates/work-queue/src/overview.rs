@@ -11,15 +11,19 @@ use crate::item::{FAILED, OPEN, uuid};
 use crate::statement::StatementBuilder;
 use crate::{Filter, ItemView, WorkQueue};
 
-const FAILED_ITEMS: &str = "SELECT COUNT(*) FROM {table} {by_state} WHERE state = {FAILED}";
-const LEASES: &str = "SELECT holder, COUNT(*) AS items FROM {table} {by_state} \
-    WHERE state = {OPEN} AND due_at > {now} AND holder IS NOT NULL GROUP BY holder";
-const RETRYING: &str = "SELECT item_key, COUNT(*) AS items, MIN(due_at) AS due_at, MAX(cause) AS cause FROM {table} {by_state} \
-    WHERE state = {OPEN} AND cause IS NOT NULL GROUP BY item_key ORDER BY item_key LIMIT ?";
+// Each reads at most 10,000 rows, because the state is read every few seconds. Leases end soon, so they are among the first that are due.
+const FAILED_ITEMS: &str =
+    "SELECT COUNT(*) FROM (SELECT id FROM {table} {by_state} WHERE state = {FAILED} LIMIT 10000) AS failed";
+const LEASES: &str = "SELECT holder, COUNT(*) AS items FROM (SELECT holder FROM {table} {by_state} \
+    WHERE state = {OPEN} AND due_at > {now} ORDER BY due_at LIMIT 10000) AS later WHERE holder IS NOT NULL GROUP BY holder";
+const RETRYING: &str = "SELECT item_key, COUNT(*) AS items, MIN(due_at) AS due_at, MAX(cause) AS cause \
+    FROM (SELECT item_key, due_at, cause FROM {table} {by_state} WHERE state = {OPEN} ORDER BY due_at LIMIT 10000) AS soonest \
+    WHERE cause IS NOT NULL GROUP BY item_key ORDER BY item_key LIMIT ?";
 
 /// The state of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overview {
+    /// At most 10,000.
     pub failed: u64,
     /// How long the next item has been due. None if no item is due.
     pub late: Option<Duration>,
