@@ -32,8 +32,8 @@ const HELD_BACK: &str = "no engine fetches tickets: unrecorded matches have reac
                          restore the database";
 
 /// Shown while no engine runs.
-const NO_ENGINE: &str =
-    "no running process has the role matchmaking-engine, so no matches are made; see `playhouse status`";
+const NO_ENGINE: &str = "no running process has the role matchmaking-engine, so no matches are made: start one with \
+                         `playhouse serve --roles matchmaking-engine`";
 
 /// Matchmaking as operators see it.
 #[derive(Clone, Debug)]
@@ -265,7 +265,7 @@ impl MatchmakingAdmin {
     }
 
     /// Returns whether an engine runs. Assumes one if that is unknown.
-    async fn has_engine(&self) -> bool {
+    pub(crate) async fn has_engine(&self) -> bool {
         match &self.fleet {
             Some(fleet) => fleet.has(Role::MatchmakingEngine).await.unwrap_or(true),
             None => true,

@@ -16,6 +16,12 @@ pub(crate) async fn status(
         Some(age) => format!("tickets in matchmaking: {count}, the oldest waits for {age:.0} s"),
         None => format!("tickets in matchmaking: {count}"),
     }));
+    // Also if `process.expected_roles` leaves the engine out: players wait for it.
+    if count > 0 && !admin.has_engine().await {
+        let what = format!("tickets wait ({count}), and no process has the role matchmaking-engine");
+        let advice = "start one with `playhouse serve --roles matchmaking-engine`, and add the role to process.expected_roles";
+        status.findings.push(Finding::failure(what, advice));
+    }
     for failure in admin.assigner_failures(|_| true).await? {
         let advice = "check the assigner's service; engines call it again automatically";
         status.findings.push(Finding::failure(failure, advice));

@@ -62,6 +62,8 @@ async fn status_reports_a_role_without_a_process() {
     let (_, shown, _) = run(fleet.run(&["tickets", "show", ticket, "--admin", admin])).await;
     assert!(shown.contains("no running process has the role matchmaking-engine"), "{shown}");
 
+    fleet.eventually_status(admin, 1, &["tickets wait (1), and no process has the role"]).await;
+
     let engine = fleet.with_roles("matchmaking-engine");
     let second = super::addresses(&engine).await;
     for admin in [admin, second["admin"].as_str()] {
