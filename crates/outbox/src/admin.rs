@@ -157,6 +157,9 @@ async fn blocked(
 async fn show(Open(admin): Open<OutboxAdmin>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
     let item = admin.find(&name).await?;
     let mut shown = summary(&item);
+    if let Some(ahead) = admin.outbox.queue().failed_ahead(&item).await.map_err(internal)? {
+        shown["waits_behind"] = json!(ahead.to_string());
+    }
     match event::decode_all(item.id, &item.payload) {
         Ok(events) if event::is_batch(&item.payload) => {
             let events = events.iter().map(|event| {

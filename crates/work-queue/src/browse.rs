@@ -8,7 +8,7 @@ use sqlx::AssertSqlSafe;
 use crate::item::{DONE, FAILED, OPEN, key_hash, uuid};
 use crate::operator::{ItemRow, item_view};
 use crate::statement::StatementBuilder;
-use crate::{FailedFilter, Filter, ItemView, WorkQueue};
+use crate::{FailedFilter, Filter, ItemView, State, WorkQueue};
 
 const COLUMNS: &str = "SELECT id, item_id, user_id, item_key, state, due_at, attempts, lease, holder, created_at, cause, payload FROM {table}";
 const COUNT: &str =
@@ -17,6 +17,7 @@ const COUNT_DONE: &str = "SELECT COUNT(*) FROM (SELECT id FROM {table} {by_state
     WHERE state = {DONE} AND due_at >= ? AND due_at <= ? LIMIT ?) AS counted";
 const COUNT_WAITING: &str = "SELECT COUNT(*) FROM (SELECT id FROM {table} {by_key} \
     WHERE key_hash = ? AND id > ? AND state = {OPEN} LIMIT ?) AS counted";
+const FAILED_AHEAD: &str = "SELECT item_id FROM {table} {by_key} WHERE key_hash = ? AND id < ? AND state = {FAILED} ORDER BY id LIMIT 1";
 const CAUSES: &str = "SELECT cause, COUNT(*) AS items, MIN(due_at) AS first_at, MAX(due_at) AS last_at FROM \
     (SELECT cause, due_at FROM {table} {by_state} WHERE state = {FAILED} ORDER BY due_at DESC, id DESC LIMIT ?) AS newest \
     GROUP BY cause ORDER BY items DESC, cause LIMIT ?";
@@ -25,8 +26,8 @@ const CONTAINING: &str = "SELECT item.id, item.item_id, item.user_id, item.item_
     item.holder, item.created_at, item.cause, item.payload FROM \
     (SELECT id FROM {table} {by_state} WHERE state = ? AND due_at >= ? AND due_at <= ? ORDER BY due_at, id LIMIT ?) AS examined \
     JOIN {table} AS item ON item.id = examined.id WHERE item.user_id = ? AND INSTR(item.payload, ?) > 0 LIMIT 1";
-const IDS_IN_STATE: &str = "SELECT item_id FROM {table} {by_state} WHERE state = ? AND due_at >= ? AND due_at <= ? \
-    ORDER BY due_at, id LIMIT ?";
+const IDS_DONE: &str = "SELECT item_id FROM {table} {by_state} WHERE state = {DONE} AND due_at >= ? AND due_at <= ? \
+    ORDER BY due_at DESC, id DESC LIMIT ?";
 const OPEN_KEYS: &str = "SELECT item_key, COUNT(*) AS items, \
     MIN(CASE WHEN cause IS NOT NULL AND due_at > {now} THEN due_at END) AS retry_at, MIN(created_at) AS oldest_at, \
     MAX(CASE WHEN attempts > 0 THEN cause END) AS cause FROM \
@@ -178,14 +179,13 @@ impl WorkQueue {
         self.db.bounded(reading).await
     }
 
-    /// Returns the ids of items that were done in this period, the oldest first, at most `limit`.
+    /// Returns the ids of items that were done in this period, the newest first, at most `limit`.
     pub async fn ids_done(&self, since: Timestamp, until: Timestamp, limit: u32) -> Result<Vec<Uuid>, Error> {
-        let text = self.filled(IDS_IN_STATE);
+        let text = self.filled(IDS_DONE);
         let reading = async {
             let mut connection = self.db.connection().await?;
             let rows: Vec<(Vec<u8>,)> = db::on!(connection, raw => {
-                let query = sqlx::query_as(AssertSqlSafe(text)).bind(DONE);
-                let query = query.bind(since.as_millis()).bind(until.as_millis());
+                let query = sqlx::query_as(AssertSqlSafe(text)).bind(since.as_millis()).bind(until.as_millis());
                 query.bind(i64::from(limit)).fetch_all(raw).await?
             });
             Ok(rows.iter().map(|(id,)| uuid(id)).collect())
@@ -207,6 +207,23 @@ impl WorkQueue {
     /// Counts the open items behind an item of a key, up to `cap + 1`.
     pub async fn count_behind(&self, item: &ItemView, cap: u64) -> Result<u64, Error> {
         self.counted(COUNT_WAITING, &[key_hash(&item.key), item.number, limit(cap)]).await
+    }
+
+    /// Returns the failed item that an open item waits behind: the first one of its key.
+    pub async fn failed_ahead(&self, item: &ItemView) -> Result<Option<Uuid>, Error> {
+        if !matches!(item.state, State::Pending | State::InFlight) {
+            return Ok(None);
+        }
+        let text = self.filled(FAILED_AHEAD);
+        let (hash, number) = (key_hash(&item.key), item.number);
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let found: Option<(Vec<u8>,)> = db::on!(connection, raw => {
+                sqlx::query_as(AssertSqlSafe(text)).bind(hash).bind(number).fetch_optional(raw).await?
+            });
+            Ok(found.map(|(id,)| uuid(&id)))
+        };
+        self.db.bounded(reading).await
     }
 
     /// Counts the failed items that match, up to `cap + 1`.

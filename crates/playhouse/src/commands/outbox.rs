@@ -175,6 +175,8 @@ fn show(found: &Value) -> String {
     lines.push(format!("  number {}, key {}", found["number"], text(&found["key"])));
     lines.push(format!("  appended {}, {due} {}", text(&found["created"]), text(&found["due"])));
     lines.push(format!("  attempts {}", found["attempts"]));
+    let behind = |id| format!("  waits behind the failed event {id}: `playhouse outbox show {id}`");
+    lines.extend(found["waits_behind"].as_str().map(behind));
     lines.extend(found["holder"].as_str().map(|holder| format!("  claimed by process {holder}")));
     lines.extend(found["cause"].as_str().map(|cause| format!("  {cause}")));
     let content = if found["events"].is_null() { &found["event"] } else { &found["events"] };

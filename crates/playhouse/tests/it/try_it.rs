@@ -182,7 +182,9 @@ async fn planted_event_fails_and_its_key_continues_once_it_is_skipped() {
         (state == "FAILED").then_some(()).ok_or(state)
     })
     .await;
-    assert_ne!(state(blocked).await, "PUBLISHED");
+    let waiting = process.get(&format!("/outbox/{blocked}")).await;
+    assert_ne!(waiting["state"], "PUBLISHED");
+    assert_eq!(waiting["waits_behind"], failed, "{waiting}");
     process.change(&format!("/outbox/{failed}/skip"), Value::Null).await;
     eventually("the event behind it is published", PATIENCE, async || {
         let state = state(blocked).await;
