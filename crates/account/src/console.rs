@@ -61,6 +61,7 @@ async fn search(console: PlayerConsole, request: ScreenRequest) -> Result<View, 
     };
     let (users, next) = found.map_err(problem)?;
     table.next = next.map(|next| format!("after={}", next.text()));
+    table.page_key = Some("after");
     for user in &users {
         table.push(row(user), []);
     }

@@ -101,7 +101,7 @@ async fn list(console: DropsConsole, request: ScreenRequest) -> Result<View, Pro
         &["Drop", "State", "Item", "#Sold", "#Stock", "Created", "Ended"],
         "There are no drops yet.",
     );
-    table.next = next;
+    (table.next, table.page_key) = (next, Some("after"));
     for ListedDrop { drop, levels } in &all {
         let cells = [
             name(drop),

@@ -166,6 +166,7 @@ impl EntitlementConsole {
         let titles =
             ["Time", "Change", "Resource", "Account", "By", "Reference", "# Version", "Effect", "Event"];
         let mut table = Table::new(&titles, EMPTY);
+        table.page_key = Some("after");
         table.next = next_of(&found, PAGE)
             .map(|next| format!("after={}", utf8_percent_encode(&next, NON_ALPHANUMERIC)));
         for FoundRecord { holding, record } in found {

@@ -90,10 +90,10 @@ fn view(report: &LimitsReport, charts: Option<Vec<Series>>) -> View {
 }
 
 fn rules(report: &LimitsReport, rates: &RatesReport) -> Section {
-    let decided_by = if rates.is_shared {
-        "All processes share the limits through Redis."
-    } else {
-        "This process decides on its own: there is no Redis, or it does not answer."
+    let decided_by = match (rates.is_shared, rates.is_embedded) {
+        (true, _) => "All processes share the limits through Redis.",
+        (false, true) => "This process counts on its own, because its stores are embedded.",
+        (false, false) => "This process counts on its own, because Redis does not answer.",
     };
     let refused: u64 = rates.rules.iter().map(|(_, counts)| counts.last_minute.refused).sum();
     let section = Section::new("rules", "Rules");
@@ -238,6 +238,18 @@ mod tests {
         let text = format!("{view:?}");
         assert!(text.contains("1 request refused in the last minute."), "{text}");
         assert!(text.contains("the process that serves this page"), "{text}");
+    }
+
+    #[test]
+    fn process_that_counts_on_its_own_says_why() {
+        let with = |is_shared, is_embedded| {
+            let report = report();
+            let rates = report.rates.map(|rates| RatesReport { is_shared, is_embedded, ..rates });
+            format!("{:?}", view(&LimitsReport { rates, ..report }, None))
+        };
+        assert!(with(true, false).contains("All processes share the limits through Redis."));
+        assert!(with(false, true).contains("counts on its own, because its stores are embedded."));
+        assert!(with(false, false).contains("counts on its own, because Redis does not answer."));
     }
 
     #[test]

@@ -50,6 +50,7 @@ fn view(request: &ScreenRequest, entries: &[AuditEntry]) -> View {
     let titles = ["Time", "Actor", "Action", "Target", "Outcome", "Note", "From", "Request"];
     let empty = "No entry matches. Every change by an operator, here, by command or by API, is listed here with its outcome.";
     let mut table = Table::new(&titles, empty);
+    table.page_key = Some("before");
     let shown = &entries[..entries.len().min(PAGE as usize)];
     for entry in shown {
         table.push(row(entry), []);
@@ -125,7 +126,7 @@ fn command(request: &ScreenRequest) -> String {
     })
 }
 
-fn with_query(name: &str, value: &str) -> String {
+pub(crate) fn with_query(name: &str, value: &str) -> String {
     format!("{PATH}?{name}={}", encode(value))
 }
 

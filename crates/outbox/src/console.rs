@@ -186,7 +186,7 @@ async fn events(outbox: &Outbox, selection: &Selection) -> Result<Section, Probl
         &["Event", "Type", "State", "Key", "Appended", "In this state since, or due", "#Attempts", "Cause"],
         "No event matches. Published events are removed after outbox.retention.",
     );
-    table.next = next;
+    (table.next, table.page_key) = (next, Some("after"));
     for item in &rows {
         let cells = [
             event_link(item),

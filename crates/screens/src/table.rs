@@ -11,6 +11,8 @@ pub struct Table {
     pub total: Option<Count>,
     /// The query of the next page, such as `after=17`. The filter in the URL stays.
     pub next: Option<String>,
+    /// The query parameter that says where a page begins. None for a table that has only one page.
+    pub page_key: Option<&'static str>,
     /// What to say, and do, if there are no rows.
     pub empty: String,
 }

@@ -81,7 +81,8 @@ fn empty(text: &str, link: Option<&Link>) -> Element {
 /// Renders a table with the buttons of its rows, its size and the link to its next page.
 fn table(table: &Table, context: &Context<'_>, title: &str) -> Markup {
     if table.rows.is_empty() {
-        let is_first = table.next.is_none() && context.first_page("after").is_none();
+        let is_first =
+            table.next.is_none() && table.page_key.and_then(|key| context.first_page(key)).is_none();
         let empty = empty(&table.empty, None);
         return if is_first { empty.into() } else { Markup::from(empty).with(pages(table, context)) };
     }
@@ -130,8 +131,7 @@ fn pages(table: &Table, context: &Context<'_>) -> Markup {
         let noun = if total.counted == 1 && !total.capped { "row" } else { "rows" };
         tag("span").text(&format!("{} {noun}", numbers::count(total)))
     });
-    let key = table.next.as_deref().and_then(|next| next.split_once('=')).map_or("after", |(key, _)| key);
-    let first = context.first_page(key);
+    let first = table.page_key.and_then(|key| context.first_page(key));
     let next = table.next.as_deref().map(|next| context.next_page(next));
     if total.is_none() && first.is_none() && next.is_none() {
         return Markup::new();
@@ -170,7 +170,7 @@ fn timeline(steps: &[Step]) -> Element {
         let link = step.link.as_ref().map(anchor);
         let what = tag("span")
             .class("what")
-            .child(tag("span").text(&step.what))
+            .child(tag("span").child(prose(&step.what)))
             .child(link.map(|link| Markup::text(" ").with(link)));
         let store = tag("span").class(&format!("store {}", store_class(step.store))).text(step.store);
         let source = tag("span").class("source").child(store).child(tag("span").text(step.part));

@@ -16,6 +16,7 @@ pub(crate) fn cell(cell: &Cell) -> Markup {
     match cell {
         Cell::None => none().into(),
         Cell::Many(cells) if cells.is_empty() => none().into(),
+        Cell::Text(text) if text.is_empty() => none().into(),
         Cell::Text(text) => prose(text),
         Cell::Code(text) => code(text).into(),
         Cell::Link(link) => anchor(link).into(),

@@ -115,7 +115,7 @@ fn every_block() -> View {
         table.push(cells, [pause(), close()]);
     }
     table.total = Some(Count::up_to(10_001, 10_000));
-    table.next = Some("after=ord+4".to_owned());
+    (table.next, table.page_key) = (Some("after=ord+4".to_owned()), Some("after"));
     let step = |millis, store, part, what: &str| Step::new(at(millis), store, part, what);
     View::titled("Drop of the dragon")
         .section(

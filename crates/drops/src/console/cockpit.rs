@@ -139,7 +139,7 @@ async fn orders(
         store::orders(db, which, base::page::rows_to_read(PAGE)).await.map_err(database_problem)?;
     let next = base::page::next_page(&mut found, PAGE, |last| format!("orders_after={}", last.order.id));
     let mut table = order_table(&found, format!("No order is {}.", state.as_str()));
-    table.next = next;
+    (table.next, table.page_key) = (next, Some("orders_after"));
     Ok(Section::new("orders", "Orders").block(Block::Figures(figures)).block(table))
 }
 
@@ -161,7 +161,7 @@ async fn ledger(
         &["Time", "Movement", "#Available", "#Reserved", "#Sold", "Reservation", "By", "Reason"],
         "Nothing has moved yet.",
     );
-    table.next = next;
+    (table.next, table.page_key) = (next, Some("ledger_after"));
     for entry in &found {
         let cells = [
             Cell::Time(entry.recorded_at),

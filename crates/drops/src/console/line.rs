@@ -37,7 +37,7 @@ pub(super) async fn show(console: DropsConsole, request: ScreenRequest) -> Resul
         &["Player", "State", "#Join", "Joined", "Admitted", "Arrived", "Admission ends"],
         "No player is in this state.",
     );
-    table.next = next;
+    (table.next, table.page_key) = (next, Some("after"));
     for entry in &found {
         table.push(cells(entry), []);
     }

@@ -5,11 +5,11 @@ use screens::{ActionLink, Block, Cell, Section, Table, Tone, View};
 use service::ScreenRequest;
 
 use super::{DropsConsole, database_problem, links, path, player, store};
-use crate::OrderId;
 use crate::error::Error;
 use crate::orders::store::{DatedOrder, WhichOrders};
 use crate::orders::{Order, OrderState, RefundDue};
 use crate::problem::problem;
+use crate::{OrderId, money};
 
 pub(super) async fn show(console: DropsConsole, request: ScreenRequest) -> Result<View, Problem> {
     let id: OrderId = crate::http::id("order_id", request.parameter("order_id"))?;
@@ -85,7 +85,7 @@ fn settle(order: &Order, payment: &str) -> ActionLink {
 }
 
 fn amount(order: &Order) -> Cell {
-    Cell::text(format!("{} {} (smallest unit)", order.amount, order.currency))
+    Cell::text(money(order.amount, &order.currency))
 }
 
 fn state(state: OrderState) -> Cell {

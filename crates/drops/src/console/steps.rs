@@ -7,15 +7,18 @@ use screens::{Combine, Figure, Measure, Step, Subject, Tone, Unit};
 
 use super::{DropsConsole, path, store};
 use crate::error::Error;
+use crate::event::SOURCE;
 use crate::model::{DropRecord, EntryState, LeftReason};
 use crate::orders::store::{DatedOrder, WhichOrders};
 use crate::orders::{Order, OrderState};
 use crate::stock::{Reservation, ReservationState};
 use crate::store::PlayerEntry;
-use crate::{DropId, OrderId, ReservationId};
+use crate::{DropId, OrderId, ReservationId, money};
 
 const PART: &str = "drops";
 const SQL: &str = "sql";
+/// How many drops of a player are read to find the one of an event.
+const MAX_ENTRIES: u32 = 100;
 
 /// Returns the figures of drops on the overview.
 pub(crate) fn figures() -> Vec<Figure> {
@@ -102,12 +105,42 @@ async fn of_id(console: &DropsConsole, text: &str) -> Result<Vec<Step>, Error> {
     for DatedOrder { order, changed_at } in &orders {
         steps.extend(order_steps(order, *changed_at));
     }
+    if steps.is_empty() {
+        steps.extend(of_event(console, id).await?);
+    }
+    Ok(steps)
+}
+
+/// Returns the changes that an event of drops announces, while the outbox keeps it.
+async fn of_event(console: &DropsConsole, id: Uuid) -> Result<Vec<Step>, Error> {
+    let Some(event) = console.drops.outbox.find_batched_event(id).await? else { return Ok(Vec::new()) };
+    if event.source != SOURCE {
+        return Ok(Vec::new());
+    }
+    let data: serde_json::Value = serde_json::from_slice(event.data.as_bytes()).unwrap_or_default();
+    let field = |name: &str| data[name].as_str().and_then(|text| Uuid::try_parse(text).ok());
+    let (order, drop, user) = (field("order_id"), field("drop_id").map(DropId::from_uuid), field("user_id"));
+    let mut steps = Vec::new();
+    if let Some(order) = order {
+        let which = WhichOrders::Order(OrderId::from_uuid(order));
+        for DatedOrder { order, changed_at } in store::orders(console.db(), which, 1).await? {
+            steps.extend(order_steps(&order, changed_at));
+        }
+    } else if let (Some(drop), Some(user)) = (drop, user) {
+        let entries = store::entries_of_user(console.db(), UserId::from_uuid(user), MAX_ENTRIES).await?;
+        steps.extend(entries.iter().filter(|entry| entry.drop == drop).flat_map(entry_steps));
+    } else if let Some(drop) = drop
+        && let Ok(drop) = console.drops.get(drop).await
+    {
+        steps.extend(drop_steps(&drop));
+    }
     Ok(steps)
 }
 
 fn drop_steps(drop: &DropRecord) -> Vec<Step> {
     let step = |at, what: &str| {
-        Step::new(at, SQL, PART, format!("{what} the drop {}", drop.name)).link(&drop.name, path(drop.id))
+        let step = Step::new(at, SQL, PART, format!("{what} the drop {}", drop.name));
+        step.link(&drop.name, path(drop.id)).follow(format!("drop/{}", drop.id))
     };
     let times = [(Some(drop.created_at), "Created"), (drop.opened_at, "Opened"), (drop.closed_at, "Ended")];
     times.into_iter().filter_map(|(at, what)| Some(step(at?, what))).collect()
@@ -118,7 +151,9 @@ fn entry_steps(PlayerEntry { drop, drop_name, entry, .. }: &PlayerEntry) -> Vec<
     let mut steps =
         vec![step(entry.joined_at, format!("Joined the line of {drop_name} as number {}", entry.number))];
     if let Some(at) = entry.entered_at {
-        steps.push(step(at, format!("Admitted to {drop_name}")).tone(Tone::Good));
+        // The event has the id of the admission.
+        let admitted = step(at, format!("Admitted to {drop_name}")).tone(Tone::Good);
+        steps.push(admitted.of_event(*entry.admission.as_uuid()).follow(entry.admission));
     }
     if let Some(at) = entry.arrived_at {
         steps.push(step(at, format!("Arrived in {drop_name}")));
@@ -152,11 +187,13 @@ pub(super) fn order_steps(order: &Order, changed_at: Timestamp) -> Vec<Step> {
     let units = base::counted(usize::try_from(order.quantity).unwrap_or_default(), "unit");
     let step = |at, what: String| {
         let step = Step::new(at, SQL, PART, what).link("Order", format!("/console/orders/{}", order.id));
-        // The outbox finds the order's events by their ordering key.
-        step.follow(order.id).follow(format!("order/{}", order.id)).follow(order.reservation)
+        // The outbox finds the events of the order and of its payment by their ordering keys.
+        let step = step.follow(order.id).follow(format!("order/{}", order.id)).follow(order.reservation);
+        let payment = order.payment.iter().map(|payment| format!("payment/{}/{payment}", order.id));
+        payment.fold(step, Step::follow)
     };
     let mut steps =
-        vec![step(order.created_at, format!("Ordered {units} for {} {}", order.amount, order.currency))];
+        vec![step(order.created_at, format!("Ordered {units} for {}", money(order.amount, &order.currency)))];
     let payment = order.payment.as_deref().map(|id| format!(" (payment {id})")).unwrap_or_default();
     let change = match order.state {
         OrderState::Pending => None,

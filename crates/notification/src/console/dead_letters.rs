@@ -100,6 +100,7 @@ async fn letters(
     );
     table.total = Some(Count::up_to(matching, COUNT_CAP));
     table.next = page.next.map(|next| format!("after={next}"));
+    table.page_key = Some("after");
     for letter in &page.dead_letters {
         let cells = [
             Cell::id(letter.id.to_string(), format!("/console/dead-letters/{}", letter.id)),

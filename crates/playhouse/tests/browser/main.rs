@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod builtin;
+mod console;
 mod drops;
 mod foreign;
 mod inbox;

@@ -12,8 +12,9 @@ use super::{Browser, string};
 const WINDOW: (u32, u32) = (1280, 900);
 
 impl Browser {
-    /// Sets the size of the page's viewport in CSS pixels.
+    /// Sets the size of the page's viewport in CSS pixels. Scroll bars take no room, as on a phone.
     pub async fn set_viewport(&self, width: u32, height: u32) {
+        self.devtools("Emulation.setScrollbarsHidden", json!({ "hidden": true })).await;
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.devtools("Emulation.setDeviceMetricsOverride", size).await;
     }

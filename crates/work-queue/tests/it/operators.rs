@@ -19,6 +19,7 @@ testkit::on_all_stores!(
     reopening_takes_back_items_in_flight,
     reopened_item_has_all_its_attempts,
     blocked_items_are_listed_longest_waiting_first,
+    items_are_found_by_their_content_near_the_time_of_their_state,
 );
 
 async fn only_old_finished_items_are_removed(place: &TestDatabase) {
@@ -362,4 +363,32 @@ async fn blocked_items_are_listed_longest_waiting_first(place: &TestDatabase) {
     assert_eq!(keys(Filter::Skipped, 10).await, ["b:2"]);
     assert_eq!(keys(Filter::Open, 10).await, ["b:3"]);
     assert_eq!(keys(Filter::All, 2).await, ["c:1", "b:3"]);
+}
+
+async fn items_are_found_by_their_content_near_the_time_of_their_state(place: &TestDatabase) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    push(&db, &queue, &["a:one", "b:two", "c:three"]).await;
+    let items = claim(&queue).await;
+    let before = db.now().await.unwrap();
+    queue.finish(&all(&items[..2], &ItemOutcome::Done)).await.unwrap();
+    queue.finish(&all(&items[2..], &ItemOutcome::Failed("x".into()))).await.unwrap();
+    let (earlier, later) = (Timestamp::from_millis(before.as_millis() - 60_000), before.after(PATIENCE));
+    let find = async |filter, since, user, text: &str, limit| {
+        let found = queue.find_containing(filter, (since, later), user, text.as_bytes(), limit).await;
+        found.unwrap().map(|item| item.key)
+    };
+    assert_eq!(find(Filter::Done, earlier, Uuid::nil(), ":two", 10).await.as_deref(), Some("b"));
+    assert_eq!(find(Filter::Failed, earlier, Uuid::nil(), ":three", 10).await.as_deref(), Some("c"));
+    assert_eq!(find(Filter::Done, earlier, Uuid::nil(), ":three", 10).await, None, "another state");
+    assert_eq!(find(Filter::Done, earlier, Uuid::nil(), ":TWO", 10).await, None, "bytes");
+    assert_eq!(find(Filter::Done, earlier, Uuid::nil(), ":two", 1).await, None, "only one item is examined");
+    assert_eq!(find(Filter::Done, later, Uuid::nil(), ":two", 10).await, None, "another time");
+    assert_eq!(find(Filter::Done, earlier, Uuid::now_v7(), ":two", 10).await, None, "another user");
+    assert_eq!(find(Filter::All, earlier, Uuid::nil(), ":two", 10).await, None);
+
+    let ids = async |since, until, limit| queue.ids_done(since, until, limit).await.unwrap();
+    assert_eq!(ids(earlier, later, 10).await, [items[1].id, items[0].id]);
+    assert_eq!(ids(earlier, later, 1).await, [items[1].id]);
+    assert!(ids(later, later, 10).await.is_empty());
 }

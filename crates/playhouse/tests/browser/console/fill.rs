@@ -23,18 +23,19 @@ pub(super) struct Filled {
 
 impl Filled {
     pub(super) async fn new(site: &Site) -> Self {
+        let ban = json!({ "reason": "Chargebacks" });
+        site.admin(Method::POST, &format!("/users/{}/ban", site.player("mallory").await.user), ban).await;
         let mut players = Vec::new();
         for name in ["ada", "grace", "alan", "barbara", "edsger"] {
             players.push(site.player(name).await);
         }
+        // The newest player is the first in the list, and owns something.
         let [ada, grace, alan, barbara, edsger]: [Player; 5] = players.try_into().unwrap();
         for (player, resource) in [(&ada, "skin:dragon"), (&grace, "emote:wave"), (&edsger, "season-pass")] {
             site.grant(player, resource).await;
         }
-        let ban = json!({ "reason": "Chargebacks" });
-        site.admin(Method::POST, &format!("/users/{}/ban", site.player("mallory").await.user), ban).await;
 
-        site.admin(Method::POST, "/try-it/failed-event", Value::Null).await;
+        plant_failed_event(site, 1).await;
         notify(site, &ada, "analytics").await;
         for _ in 0..DEAD_LETTERS {
             notify(site, &grace, "partner").await;
@@ -51,12 +52,26 @@ impl Filled {
         eventually("everything has happened", PATIENCE, async || {
             let letters = site.admin(Method::GET, "/dlq", Value::Null).await;
             let failed = site.admin(Method::GET, "/outbox?state=failed", Value::Null).await;
-            let counts = [&letters["letters"], &failed["events"]].map(|found| found.as_array().unwrap().len());
+            let counts =
+                [&letters["letters"], &failed["events"]].map(|found| found.as_array().unwrap().len());
             if counts == [DEAD_LETTERS, 1] { Ok(()) } else { Err(format!("{counts:?}")) }
         })
         .await;
         Self { ada, waiting: alan, spare: edsger, drop }
     }
+}
+
+/// Adds an event that the bus refuses.
+pub(super) async fn plant_failed_event(site: &Site, number: u32) {
+    let payload =
+        "{\"subject\":\"not a subject\",\"kind\":\"planted.v1\",\"source\":\"/test\",\"time\":1}\n{}";
+    let payload: String = payload.bytes().map(|byte| format!("{byte:02x}")).collect();
+    site.sql(&format!(
+        "INSERT INTO outbox (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, created_at, payload) \
+         VALUES (X'{number:032x}', X'{:032x}', 'planted/{number}', {number}, 0, 0, 0, 0, 1795000000000, X'{payload}')",
+        0
+    ))
+    .await;
 }
 
 /// Sends a message to a player's inbox and to a webhook.

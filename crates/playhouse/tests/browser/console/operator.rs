@@ -6,10 +6,14 @@ use std::sync::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::form_urlencoded;
 
+use super::walk::WIDE;
 use super::*;
 
 /// As the console escapes the values in its links.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
+
+/// The links of the menu.
+pub(super) const MENU: &str = "nav[aria-label=Screens] a";
 
 /// A script for all pages that collects what the content security policy blocks.
 const VIOLATIONS: &str = "window.violations = []; addEventListener('securitypolicyviolation', (event) => \
@@ -29,15 +33,33 @@ pub(super) struct Operator<'a> {
 impl<'a> Operator<'a> {
     /// Signs an operator in at the issuer, by clicking.
     pub(super) async fn sign_in(browser: &'a Browser, admin: &str) -> Self {
-        browser.run_before_pages(VIOLATIONS).await;
-        let console = format!("http://{admin}");
-        browser.goto(format!("{console}/console")).await;
-        browser.wait_for_text("h1", "Sign in to the console", PATIENCE).await;
+        let this = Self::at_sign_in(browser, admin).await;
         browser.click("a.button.primary").await;
         browser.wait_for_url(|url| url.contains("/issuer/authorize"), PATIENCE).await;
         browser.click("button[name=pick][value=ada]").await;
-        browser.wait_for_url(|url| url == format!("{console}/console"), PATIENCE).await;
+        this.signed_in().await
+    }
+
+    /// Signs an operator in by typing a token.
+    pub(super) async fn sign_in_with_token(browser: &'a Browser, admin: &str, token: &str) -> Self {
+        let this = Self::at_sign_in(browser, admin).await;
+        browser.fill("#token", token).await;
+        browser.click("form[action*=token] button").await;
+        this.signed_in().await
+    }
+
+    async fn at_sign_in(browser: &'a Browser, admin: &str) -> Self {
+        browser.run_before_pages(VIOLATIONS).await;
+        browser.set_viewport(WIDE.0, WIDE.1).await;
+        let console = format!("http://{admin}");
+        browser.goto(format!("{console}/console")).await;
+        browser.wait_for_text("h1", "Sign in to the console", PATIENCE).await;
         Self { browser, console, offered: Mutex::default(), taken: Mutex::default() }
+    }
+
+    async fn signed_in(self) -> Self {
+        self.browser.wait_for_url(|url| url == format!("{}/console", self.console), PATIENCE).await;
+        self
     }
 
     /// Opens a page of the console.
@@ -48,12 +70,9 @@ impl<'a> Operator<'a> {
 
     /// Opens a screen of the menu.
     pub(super) async fn open_menu(&self, title: &str) {
-        let js = format!(
-            "[...document.querySelectorAll('nav a')].find((link) => link.textContent === {}).id = 'wanted'",
-            Value::from(title)
-        );
-        self.browser.script(&js).await;
-        self.browser.click("#wanted").await;
+        let (titles, links) = (self.browser.texts(MENU).await, self.browser.attributes(MENU, "href").await);
+        let (_, href) = titles.iter().zip(&links).find(|(found, _)| *found == title).unwrap();
+        self.browser.click(&format!("{MENU}[href='{href}']")).await;
         self.browser.wait_for_text("h1", title, PATIENCE).await;
         self.look().await;
     }
@@ -141,5 +160,7 @@ pub(super) fn link(route: &str, part: &str) -> String {
 /// Returns a parameter of a link.
 pub(super) fn parameter(href: &str, name: &str) -> Option<String> {
     let (_, query) = href.split_once('?')?;
-    form_urlencoded::parse(query.as_bytes()).find(|(found, _)| found == name).map(|(_, value)| value.into_owned())
+    form_urlencoded::parse(query.as_bytes())
+        .find(|(found, _)| found == name)
+        .map(|(_, value)| value.into_owned())
 }

@@ -48,9 +48,9 @@ impl Receiver {
         format!("http://{}/{name}", self.address)
     }
 
-    /// Lets the partner accept webhooks.
-    pub(super) fn repair_partner(&self) {
-        self.state.partner.store(StatusCode::OK.as_u16(), Ordering::SeqCst);
+    /// Sets what the partner answers to webhooks.
+    pub(super) fn set_partner(&self, status: StatusCode) {
+        self.state.partner.store(status.as_u16(), Ordering::SeqCst);
     }
 
     /// Returns how many webhooks the partner has accepted.

@@ -6,12 +6,14 @@ use serde_json::json;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions};
+use testkit::issuer::{Issuer, Signer};
 use testkit::{Database, Folder, Nats, Redis, SqlServer};
 
+use super::operator::Operator;
 use super::receiver::Receiver;
 use super::*;
 
-const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
+pub(super) const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
 const SERVICE_TOKEN: &str = "ph_for-tests-only";
 /// The secret that signs payments.
 pub(super) const PAYMENT_SECRET: &str = "whsec_ZXhhbXBsZSBvZiBhIHNlY3JldCB0aGF0IHNpZ25z";
@@ -37,7 +39,7 @@ pub(super) struct Site {
     servers: Option<Servers>,
 }
 
-/// The servers of a site, private to one test.
+/// The servers of a site, private to one test, and the issuer of its players: the builtin one is only for embedded stores.
 struct Servers {
     // Dropped first: it is a namespace on the server.
     database: Database,
@@ -46,13 +48,17 @@ struct Servers {
     _nats: Nats,
     redis_url: String,
     nats_url: String,
+    issuer: Issuer,
+    signer: Signer,
 }
 
 impl Servers {
     async fn start() -> Result<Self, testkit::Error> {
         let (sql, redis, nats) = tokio::try_join!(SqlServer::private(), Redis::private(), Nats::private())?;
         let (redis_url, nats_url) = (redis.url().to_string(), nats.url().to_string());
-        Ok(Self { database: sql.database().await, _sql: sql, _redis: redis, _nats: nats, redis_url, nats_url })
+        let signer = Signer::ec("key");
+        let (database, issuer) = (sql.database().await, Issuer::start(&[&signer]).await);
+        Ok(Self { database, _sql: sql, _redis: redis, _nats: nats, redis_url, nats_url, issuer, signer })
     }
 }
 
@@ -81,7 +87,9 @@ impl Site {
             Some(servers) => program
                 .env("PLAYHOUSE_DB_URL", servers.database.url())
                 .env("PLAYHOUSE_REDIS_URL", &servers.redis_url)
-                .env("PLAYHOUSE_BUS_URL", &servers.nats_url),
+                .env("PLAYHOUSE_BUS_URL", &servers.nats_url)
+                .env("PLAYHOUSE_IDENTITY_ISSUER", &servers.issuer.url)
+                .env("PLAYHOUSE_CONSOLE_TRY_IT", "false"),
         };
         let (running, at) = started(program).await;
         Ok(Self { at, receiver, stores, _running: running, client: Client::new(), folder, servers })
@@ -111,6 +119,14 @@ impl Site {
         }
     }
 
+    /// Signs the operator of the browser in: at the issuer, or with a token if the issuer has no page.
+    pub(super) async fn sign_in<'a>(&self, browser: &'a Browser) -> Operator<'a> {
+        match self.stores {
+            Stores::Embedded => Operator::sign_in(browser, &self.at["admin"]).await,
+            Stores::Servers => Operator::sign_in_with_token(browser, &self.at["admin"], OPERATOR_TOKEN).await,
+        }
+    }
+
     /// Calls the admin API as another operator than the one in the browser.
     pub(super) async fn admin(&self, method: Method, path: &str, body: Value) -> Value {
         let request = self.client.request(method, self.console(path)).bearer_auth(OPERATOR_TOKEN);
@@ -126,8 +142,13 @@ impl Site {
 
     /// Signs a player in, which creates the player.
     pub(super) async fn player(&self, name: &str) -> Player {
-        let created = self.admin(Method::POST, &format!("/issuer/tokens?user={name}"), Value::Null).await;
-        let token = text(&created["token"]);
+        let token = match &self.servers {
+            Some(servers) => servers.signer.sign(&servers.issuer.claims(name)),
+            None => {
+                let path = format!("/issuer/tokens?user={name}");
+                text(&self.admin(Method::POST, &path, Value::Null).await["token"])
+            }
+        };
         let me = self.client.get(format!("http://{}/v1/me", self.at["gateway"])).bearer_auth(&token);
         let me = send(me, Value::Null).await;
         Player { user: text(&me["user_id"]), account: text(&me["accounts"][0]["account_id"]), token }
@@ -172,7 +193,8 @@ impl Site {
         };
         let url = format!("http://{}/v1/payments/webhook", self.at["gateway"]);
         let request = webhook.headers().into_iter();
-        let request = request.fold(self.client.post(url), |request, (name, value)| request.header(name, value));
+        let request =
+            request.fold(self.client.post(url), |request, (name, value)| request.header(name, value));
         let response = request.body(webhook.body.clone()).send().await.unwrap();
         assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
     }
@@ -226,6 +248,7 @@ fn settings(receiver: &Receiver) -> String {
          [locks]\nbuckets = 1000\n\
          [gateway.session]\nkeys = [\"a-key-for-tests-that-nobody-guesses\"]\n\
          [drops.payments]\nsecrets = [\"{PAYMENT_SECRET}\"]\ncheckout_url = \"https://pay.example.com/\"\n\
+         [matchmaking]\nabandon_after = \"11s\"\n\
          [matchmaking.abandoned]\nmax_attempts = 1\n\
          [matchmaking.assigners.demo]\naddresses = [\"{{match_id}}.game.invalid:7777\"]\n\
          [matchmaking.assigners.game]\nkind = \"webhook\"\nurl = \"{game}\"\n\

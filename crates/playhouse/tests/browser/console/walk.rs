@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use testkit::Axe;
 
-use super::operator::Operator;
+use super::operator::{MENU, Operator};
 use super::*;
 
-const WIDE: (u32, u32) = (1280, 900);
-const PHONE: (u32, u32) = (390, 844);
+/// The size of the browser in all tests, and that of a phone.
+pub(super) const WIDE: (u32, u32) = (1280, 900);
+pub(super) const PHONE: (u32, u32) = (390, 844);
 
 /// The widest elements that stick out of the page.
 const OVERFLOW: &str = "
@@ -37,22 +38,24 @@ impl<'a> Walk<'a> {
         Self { operator, axe, pictures, faults: BTreeMap::new() }
     }
 
-    /// Follows links from the menu until one page of each screen was seen. Returns the pages, by the path of their screen.
-    pub(super) async fn see_every_screen(&mut self) -> BTreeMap<&'static str, String> {
+    /// Follows links from the menu until one page of each of these screens was seen. Returns the pages, by the path of their screen.
+    pub(super) async fn see_every_screen(
+        &mut self,
+        screens: &[&'static str],
+    ) -> BTreeMap<&'static str, String> {
         let browser = self.operator.browser;
-        let screens = playhouse::console_screens();
         self.operator.open("/console").await;
-        let mut waiting: VecDeque<String> = browser.attributes("nav[aria-label=Screens] a", "href").await.into();
+        let mut waiting: VecDeque<String> = browser.attributes(MENU, "href").await.into();
         let mut seen: BTreeMap<&'static str, String> = BTreeMap::new();
         while let Some(path) = waiting.pop_front() {
-            let Some(screen) = screen_of(&screens, &path) else { panic!("{path} is no screen") };
+            let Some(screen) = screen_of(screens, &path) else { panic!("{path} is no screen") };
             if seen.contains_key(screen) {
                 continue;
             }
             self.operator.open(&path).await;
             let links = browser.attributes("main a[href^='/console/']", "href").await;
             // Filters are other pages of a screen that the menu has.
-            let leads_on = |link: &String| !link.contains('?') && screen_of(&screens, link).is_some();
+            let leads_on = |link: &String| !link.contains('?') && screen_of(screens, link).is_some();
             waiting.extend(links.into_iter().filter(leads_on));
             seen.insert(screen, path);
             self.look(screen).await;
