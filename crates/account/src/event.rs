@@ -9,7 +9,9 @@ use utoipa::ToSchema;
 
 use crate::{AccountId, Error, UserId, UserState};
 
-const SOURCE: &str = "/playhouse/account";
+pub(crate) const SOURCE: &str = "/playhouse/account";
+/// The beginning of the key of a user's events.
+const KEY_PREFIX: &str = "user/";
 /// The part of a kind that its subject leaves out. The bus adds its own prefix.
 const PREFIX: &str = "playhouse.";
 
@@ -100,6 +102,16 @@ pub(crate) fn erased(user: UserId) -> UserErased {
     UserErased { user_id: *user.as_uuid(), state: UserState::Erased }
 }
 
+/// Returns the key that keeps the events of a user in order.
+pub(crate) fn key_of_user(user: UserId) -> String {
+    format!("{KEY_PREFIX}{user}")
+}
+
+/// Returns the user of a key.
+pub(crate) fn user_of_key(key: &str) -> Option<UserId> {
+    key.strip_prefix(KEY_PREFIX)?.parse().ok()
+}
+
 /// Creates an event about a user, in the current trace.
 pub(crate) fn user_event<D: EventData>(user: UserId, time: Timestamp, data: &D) -> Result<Event, Error> {
     Ok(Event {
@@ -108,7 +120,7 @@ pub(crate) fn user_event<D: EventData>(user: UserId, time: Timestamp, data: &D) 
         kind: D::KIND.to_owned(),
         source: SOURCE.to_owned(),
         time,
-        key: Some(format!("user/{user}")),
+        key: Some(key_of_user(user)),
         traceparent: TraceContext::current().traceparent().map(str::to_owned),
         data: Json::from_value(data)?,
     })

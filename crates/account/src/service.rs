@@ -30,7 +30,7 @@ pub struct Accounts(Arc<Inner>);
 pub struct Inner {
     pub(crate) db: Db,
     locks: LockManager,
-    outbox: Outbox,
+    pub(crate) outbox: Outbox,
     clock: Clock,
     /// Registered while services open, called when a user is erased.
     pub(crate) on_erase: RwLock<Vec<Arc<dyn OnErase>>>,

@@ -1,17 +1,23 @@
 //! What happened to a user, as this service knows it.
 
+use std::time::Duration;
+
+use base::id::Uuid;
 use screens::{Step, Subject, Tone};
 use service::StatusError;
 
+use crate::event::{SOURCE, key_of_user, user_of_key};
 use crate::moderation::{BANNED, ERASED, SESSIONS_ENDED, UNBANNED};
 use crate::service::{LINKED, UNLINKED};
 use crate::{AccountId, Accounts, AuditRecord, Error, Note, UserId};
 
 const STORE: &str = "sql";
 const PART: &str = "account";
+/// How close in time a change and its event are.
+const SAME_CHANGE: Duration = Duration::from_secs(1);
 
 impl Accounts {
-    /// Returns the steps of a user, or of the user or account with this id.
+    /// Returns the steps of a user, or of the user, account or event with this id.
     pub(crate) async fn steps(&self, subject: &Subject, limit: u32) -> Result<Vec<Step>, StatusError> {
         match subject {
             Subject::User(user) => Ok(self.steps_of(UserId::from_uuid(*user), limit).await?),
@@ -21,14 +27,24 @@ impl Accounts {
                 if !steps.is_empty() {
                     return Ok(steps);
                 }
-                let account = self.account(AccountId::from_uuid(*user.as_uuid())).await?;
-                let step = |account: crate::Account| {
+                if let Some(account) = self.account(AccountId::from_uuid(*user.as_uuid())).await? {
                     let what = format!("Created the account {}", account.name);
-                    Step::new(account.created_at, STORE, PART, what).link("Player", screen_of(account.user))
-                };
-                Ok(account.map(step).into_iter().collect())
+                    let step = Step::new(account.created_at, STORE, PART, what);
+                    return Ok(vec![step.link("Player", screen_of(account.user))]);
+                }
+                Ok(self.steps_of_event(*user.as_uuid(), limit).await?)
             }
         }
+    }
+
+    /// Returns the changes of a user that an event announces, while the outbox keeps it.
+    async fn steps_of_event(&self, id: Uuid, limit: u32) -> Result<Vec<Step>, Error> {
+        let event = self.outbox.find_event(id).await?.filter(|event| event.source == SOURCE);
+        let Some(event) = event else { return Ok(Vec::new()) };
+        let Some(user) = event.key.as_deref().and_then(user_of_key) else { return Ok(Vec::new()) };
+        let steps = self.steps_of(user, limit).await?.into_iter();
+        let is_cause = |step: &Step| step.at.distance(event.time) < SAME_CHANGE;
+        Ok(steps.filter(is_cause).map(|step| Step { follow: Vec::new(), ..step }.of_event(id)).collect())
     }
 
     /// Returns the newest steps of a user. None if there is no such user.
@@ -37,7 +53,9 @@ impl Accounts {
             Err(Error::NotFound(_)) => return Ok(Vec::new()),
             view => view?,
         };
+        // The outbox finds the user's events by their ordering key.
         let registered = Step::new(view.created_at, STORE, PART, "Registered").tone(Tone::Good);
+        let registered = registered.follow(key_of_user(user));
         let mut steps = vec![registered];
         steps.extend(self.audit(user, limit).await.or_else(none_found)?.into_iter().map(audit_step));
         steps.extend(self.notes(user, limit).await?.into_iter().map(note_step));

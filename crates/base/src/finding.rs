@@ -49,7 +49,12 @@ impl Finding {
     /// ours.
     pub fn clock(difference: std::time::Duration) -> Self {
         const TOLERANCE: std::time::Duration = std::time::Duration::from_secs(2);
-        let what = format!("clock differs by {difference:.1?}");
+        let what = match difference.as_millis() {
+            // Times of stores are in milliseconds.
+            0 => "clock agrees with the clock of this machine".to_owned(),
+            millis @ 1..1_000 => format!("clock differs by {millis} ms"),
+            _ => format!("clock differs by {:.1} s", difference.as_secs_f64()),
+        };
         Self::check(difference <= TOLERANCE, what.clone(), || {
             Self::warning(what, "keep the clocks of all machines in step (NTP)")
         })
@@ -66,6 +71,19 @@ pub fn version(text: &str) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clocks_agree_below_a_millisecond() {
+        use std::time::Duration;
+        let agrees = Finding::good("clock agrees with the clock of this machine");
+        assert_eq!(
+            [0, 999].map(|micros| Finding::clock(Duration::from_micros(micros))),
+            [agrees.clone(), agrees]
+        );
+        assert_eq!(Finding::clock(Duration::from_millis(7)), Finding::good("clock differs by 7 ms"));
+        let late = Finding::clock(Duration::from_millis(3_100));
+        assert_eq!((late.verdict, late.what.as_str()), (Verdict::Warning, "clock differs by 3.1 s"));
+    }
 
     #[test]
     fn versions_are_compared_as_numbers() {

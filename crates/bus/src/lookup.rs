@@ -17,6 +17,7 @@ use futures::StreamExt;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use crate::event::is_subject;
 use crate::publish_state::LookupResult;
 use crate::{Bus, Error, Event, EventId, Nats};
 
@@ -70,7 +71,8 @@ impl Bus {
 impl Nats {
     async fn find_stored(&self, events: &[(Timestamp, &Event)]) -> Result<HashSet<EventId>, Error> {
         let mut by_subject: BTreeMap<&str, Vec<(Timestamp, EventId)>> = BTreeMap::new();
-        for (since, event) in events {
+        // An event whose subject is invalid was never stored, and the server would refuse to search for it.
+        for (since, event) in events.iter().filter(|(_, event)| is_subject(&event.subject)) {
             by_subject.entry(&event.subject).or_default().push((*since, event.id));
         }
         let mut found = HashSet::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use base::Code;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
@@ -37,8 +37,15 @@ pub(crate) async fn screen(Open(console): Open<Console>, operator: Operator, req
         return shell.problem(&Problem::new(Code::NotFound).detail("There is no such screen."));
     };
     let fragment = found.request.query.remove(FRAGMENT);
+    let flash = Flash::read(request.headers());
+    let crumbs = crumbs(&console, &found);
     let view = match console.read(&found).await {
         Ok(view) => view,
+        // The action removed what this page showed, such as a dead letter: its result is shown on the screen above.
+        Err(problem) if problem.code() == Code::NotFound && flash.is_some() => {
+            let above = crumbs.last().map_or("/console", |link| link.href.as_str());
+            return Redirect::to(above).into_response();
+        }
         Err(problem) => return shell.problem(&problem),
     };
     let (back, may_change) = (url_of(&found), !operator.read_only);
@@ -52,9 +59,7 @@ pub(crate) async fn screen(Open(console): Open<Console>, operator: Operator, req
         };
     }
     let title = view.title.as_deref().unwrap_or(found.screen.title);
-    let flash = Flash::read(request.headers());
     let shown = flash.as_ref().map(|flash| (flash.tone, flash.text.as_str()));
-    let crumbs = crumbs(&console, &found);
     let shell = Shell {
         question: found.screen.question,
         crumbs: &crumbs,

@@ -7,6 +7,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::model::{DropRecord, EndReason, LineEntry};
 
+/// The `source` of all events of this crate.
+pub(crate) const SOURCE: &str = "/playhouse/drops";
 const SCHEDULED: &str = "playhouse.drop.scheduled.v1";
 const OPENED: &str = "playhouse.drop.opened.v1";
 const PAUSED: &str = "playhouse.drop.paused.v1";
@@ -220,7 +222,7 @@ fn event(id: EventId, kind: &str, key: Option<String>, data: Json, now: Timestam
         id,
         subject: kind.trim_start_matches("playhouse.").to_owned(),
         kind: kind.to_owned(),
-        source: "/playhouse/drops".to_owned(),
+        source: SOURCE.to_owned(),
         time: now,
         key,
         traceparent: None,

@@ -14,6 +14,7 @@ mod gauges;
 mod http;
 pub mod line;
 pub mod model;
+mod money;
 pub mod orders;
 mod payment;
 mod player_api;
@@ -38,6 +39,7 @@ pub use erase::DropsEraser;
 pub use error::Error;
 pub use event::{AdmissionChanged, DropChanged, WaitEnded, events};
 pub use line::{Line, Position};
+pub use money::money;
 pub use payment::PaymentWebhooks;
 pub use provider::PaymentProvider;
 pub use room::{

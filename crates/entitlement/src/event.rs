@@ -57,6 +57,20 @@ pub(crate) fn key(Holding { user, account, resource }: &Holding) -> String {
     format!("entitlement/{user}/{account}/{resource}")
 }
 
+/// Returns the entitlement that an event is about. None if it is not an event of this crate.
+pub(crate) fn holding(event: &Event) -> Option<Holding> {
+    if ![GRANTED, REVOKED].contains(&event.kind.as_str()) {
+        return None;
+    }
+    let data: serde_json::Value = serde_json::from_slice(event.data.as_bytes()).ok()?;
+    let text = |name: &str| data[name].as_str();
+    Some(Holding {
+        user: text("user_id")?.parse().ok()?,
+        account: text("account_id")?.parse().ok()?,
+        resource: text("resource")?.to_owned(),
+    })
+}
+
 /// Builds the event of an applied change.
 pub(crate) fn new(
     id: EventId,

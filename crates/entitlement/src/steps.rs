@@ -1,36 +1,42 @@
 //! What happened to entitlements, and the figures of this service.
 
-use account::{AccountId, Accounts, UserId};
+use account::{AccountId, UserId};
+use bus::EventId;
 use screens::{Combine, Figure, Measure, Step, Subject, Tone, Unit};
 use service::StatusError;
 
-use crate::console::{describe, screen_of};
+use crate::console::{EntitlementConsole, describe, screen_of};
 use crate::model::{Action, Effect};
 use crate::store::{FoundRecord, HistoryCursor, HistoryFilter};
-use crate::{Entitlements, Error};
+use crate::{Entitlements, Error, event};
 
-/// Returns the changes of a user, of an account, or of purchases with this reference.
+/// Returns the changes of a user, of an account, of purchases with this reference, or of an event.
 pub(crate) async fn steps(
-    entitlements: &Entitlements,
-    accounts: &Accounts,
+    open: &EntitlementConsole,
     subject: &Subject,
     limit: u32,
 ) -> Result<Vec<Step>, StatusError> {
-    let filters = match subject {
-        Subject::User(user) => vec![HistoryFilter::User(UserId::from_uuid(*user))],
-        Subject::Id(text) => {
-            let mut filters = vec![HistoryFilter::Reference(text.clone())];
-            if let Ok(account) = text.parse::<AccountId>()
-                && let Some(found) = accounts.account(account).await?
-            {
-                filters.push(HistoryFilter::Account(found.user, account));
-            }
-            filters
+    let EntitlementConsole { entitlements, accounts, outbox } = open;
+    let text = match subject {
+        Subject::User(user) => {
+            let filter = HistoryFilter::User(UserId::from_uuid(*user));
+            return Ok(read(entitlements, &filter, limit).await?.into_iter().map(step).collect());
         }
+        Subject::Id(text) => text,
     };
-    let mut found = Vec::new();
-    for filter in filters {
+    let mut found = read(entitlements, &HistoryFilter::Reference(text.clone()), limit).await?;
+    if let Ok(account) = text.parse::<AccountId>()
+        && let Some(owner) = accounts.account(account).await?
+    {
+        let filter = HistoryFilter::Account(owner.user, account);
         found.extend(read(entitlements, &filter, limit).await?);
+    }
+    if let Ok(id) = text.parse::<EventId>()
+        && let Some(holding) = outbox.find_event(*id.as_uuid()).await?.as_ref().and_then(event::holding)
+    {
+        // There is no index by event. The event names the entitlement, and its change is one of the newest.
+        let changes = read(entitlements, &HistoryFilter::Resource(holding), limit).await?;
+        found.extend(changes.into_iter().filter(|change| change.record.event == Some(id)));
     }
     Ok(found.into_iter().map(step).collect())
 }
@@ -69,7 +75,7 @@ fn step(FoundRecord { holding, record }: FoundRecord) -> Step {
     let mut step = Step::new(record.recorded_at, "sql", "entitlement", what).tone(tone);
     step = step.link("Entitlement", screen_of(&holding));
     if let Some(event) = record.event {
-        step = step.follow(event);
+        step = step.of_event(*event.as_uuid()).follow(event);
     }
     match record.reference {
         Some(reference) => step.follow(reference),

@@ -73,7 +73,7 @@ impl Service for Wiring {
     ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
         async move {
             match provided.find::<EntitlementConsole>() {
-                Some(open) => steps::steps(&open.entitlements, &open.accounts, subject, limit).await,
+                Some(open) => steps::steps(&open, subject, limit).await,
                 None => Ok(Vec::new()),
             }
         }

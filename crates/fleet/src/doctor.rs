@@ -76,14 +76,14 @@ impl Doctor {
     }
 
     async fn examine(&self) -> Vec<DependencyCheck> {
-        let Inner { settings, services, clock, .. } = &*self.0;
+        let Inner { db, settings, services, clock, .. } = &*self.0;
         let stores = &settings.stores;
         let redis = redis_store::examine(&stores.redis_store, &services.scripts(), clock).await;
         let mut checks = vec![
             DependencyCheck {
                 name: "db",
                 address: stores.db.url.to_string(),
-                findings: self.examine_db().await,
+                findings: examine_db(db, &stores.db, *services, clock).await,
             },
             DependencyCheck { name: "redis", address: stores.redis_store.url.to_string(), findings: redis },
             DependencyCheck {
@@ -98,23 +98,28 @@ impl Doctor {
         checks
     }
 
-    async fn examine_db(&self) -> Vec<Finding> {
-        let Inner { db, settings, services, clock, .. } = &*self.0;
-        match db.dialect() {
-            Dialect::MySql => {
-                let migrations: Vec<_> = services.migrations().collect();
-                db::examine(&settings.stores.db, &migrations, clock).await
-            }
-            // `doctor` also reads the whole file, which takes seconds if it is large.
-            Dialect::Sqlite => match db.version().await {
-                Ok(version) => vec![Finding::good(version)],
-                Err(error) => vec![Finding::failure(chain(&error), "run `playhouse doctor`")],
-            },
-        }
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Checks the database and its migrations.
+pub(crate) async fn examine_db(
+    db: &Db,
+    config: &db::Config,
+    services: Services,
+    clock: &Clock,
+) -> Vec<Finding> {
+    match db.dialect() {
+        Dialect::MySql => {
+            let migrations: Vec<_> = services.migrations().collect();
+            db::examine(config, &migrations, clock).await
+        }
+        // `doctor` also reads the whole file, which takes seconds if it is large.
+        Dialect::Sqlite => match db.version().await {
+            Ok(version) => vec![Finding::good(version)],
+            Err(error) => vec![Finding::failure(chain(&error), "run `playhouse doctor`")],
+        },
     }
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ::config::{Setting, Value as Configured};
-use base::Timestamp;
 use base::finding::Finding;
 use base::id::ProcessId;
-use db::{Db, DbUrl};
+use base::{Clock, Timestamp};
+use db::{Db, DbUrl, Migrations};
 use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use prometheus_client::metrics::counter::Counter;
@@ -29,6 +29,7 @@ testkit::on_all_stores!(
     old_samples_are_removed,
     oldest_process_remembers_since_when_a_finding_exists,
     overview_shows_findings_first_and_where_to_look,
+    doctor_of_a_running_process_knows_all_migrations,
 );
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,6 +42,10 @@ const SHOP: Services = Services(&[&Shop]);
 impl Service for Shop {
     fn name(&self) -> &'static str {
         "shop"
+    }
+
+    fn migrations(&self) -> Option<Migrations> {
+        Some(MIGRATIONS)
     }
 
     fn screens(&self) -> Vec<Screen> {
@@ -66,10 +71,13 @@ impl Service for Shop {
     }
 }
 
-async fn open(place: &TestDatabase) -> (Db, Fleet) {
+fn config(place: &TestDatabase) -> db::Config {
     let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
-    let config = db::Config { url, max_connections: 4, acquire_timeout: PATIENCE, migrate: false };
-    let db = Db::open(&config).await.unwrap();
+    db::Config { url, max_connections: 4, acquire_timeout: PATIENCE, migrate: false }
+}
+
+async fn open(place: &TestDatabase) -> (Db, Fleet) {
+    let db = Db::open(&config(place)).await.unwrap();
     db.migrate(&[db::MIGRATIONS, MIGRATIONS]).await.unwrap();
     let expected = Setting::parse(&Configured::Word("gateway".to_owned())).unwrap();
     (db.clone(), Fleet::new(db, expected, SHOP, Provided::default()))
@@ -182,5 +190,17 @@ async fn overview_shows_findings_first_and_where_to_look(place: &TestDatabase) {
     assert!(matches!(view.sections[2].blocks[0], Block::Empty { .. }), "no samples yet");
     let again = screens[0].read(provided, request()).await.unwrap();
     assert_eq!(view, again, "a view of the same state is the same");
+    db.close().await;
+}
+
+async fn doctor_of_a_running_process_knows_all_migrations(place: &TestDatabase) {
+    let (db, _) = open(place).await;
+    let findings = crate::doctor::examine_db(&db, &config(place), SHOP, &Clock::system()).await;
+    assert!(!findings.is_empty());
+    let about: Vec<&str> = findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert!(!about.iter().any(|what| what.contains("newer version")), "{about:?}");
+    if db.dialect() == db::Dialect::MySql {
+        assert!(about.contains(&"all migrations are applied"), "{about:?}");
+    }
     db.close().await;
 }

@@ -55,6 +55,8 @@ pub(crate) struct LimitsReport {
 pub(crate) struct RatesReport {
     /// Whether Redis decides for all processes. False if this process decides on its own.
     pub(crate) is_shared: bool,
+    /// Whether it decides on its own because its stores are embedded.
+    pub(crate) is_embedded: bool,
     pub(crate) rules: Vec<(Rate, RuleCounts)>,
     pub(crate) most_refused: Vec<RefusedKey>,
 }
@@ -98,6 +100,7 @@ impl LimitsAdmin {
         most_refused.truncate(limit);
         RatesReport {
             is_shared: limits.is_shared(),
+            is_embedded: limits.is_embedded(),
             rules: self.rules.iter().map(|(rule, rate)| (*rate, counts(rule))).collect(),
             most_refused,
         }
@@ -206,6 +209,7 @@ pub(crate) mod tests {
             started_at: NOW,
             rates: Some(RatesReport {
                 is_shared: true,
+                is_embedded: false,
                 rules: vec![("50/s burst 100".parse().unwrap(), counts)],
                 most_refused: vec![key],
             }),

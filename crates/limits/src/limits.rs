@@ -139,6 +139,11 @@ impl Limits {
         self.0.shared.is_some() && self.0.metrics.unreachable.get() == 0
     }
 
+    /// Returns whether this process decides because its stores are embedded.
+    pub fn is_embedded(&self) -> bool {
+        self.0.shared.is_none()
+    }
+
     /// Lets Redis decide. Returns none if it does not answer.
     async fn decide_shared(&self, shared: &Shared, checks: &[Check<'_>]) -> Option<LimitDecision> {
         let Parts { breaker, metrics, .. } = &*self.0;

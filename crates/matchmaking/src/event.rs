@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::model::MatchId;
 
 /// The type of the event.
-const MATCH_MADE: &str = "playhouse.match.made.v1";
+pub(crate) const MATCH_MADE: &str = "playhouse.match.made.v1";
 
 /// The data of the event.
 #[derive(Serialize)]

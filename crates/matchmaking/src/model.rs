@@ -21,6 +21,8 @@ pub struct TicketId(Arc<str>);
 
 impl TicketId {
     pub const MAX_LENGTH: usize = 100;
+    /// The digits of generated ids.
+    const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
     /// Redis keys that share a namespace with tickets in every program that uses this layout. No ticket may have such
     /// an id.
     const RESERVED: [&str; 8] = [
@@ -37,7 +39,6 @@ impl TicketId {
     /// Generates an id for a ticket created at this moment. Four bytes hold the second, so that ids sort by age as in
     /// other Open Match servers. Eight bytes are random, so that no player can guess another player's id.
     pub fn generate(created: Moment) -> Self {
-        const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
         let seconds = created.nanos() / 1_000_000_000;
         let random: [u8; 16] = *uuid::Uuid::new_v4().as_bytes();
         let mut bytes = [0; 12];
@@ -49,10 +50,20 @@ impl TicketId {
             .map(|at| {
                 let bit = at * 5;
                 let pair = u16::from_be_bytes([bytes[bit / 8], bytes.get(bit / 8 + 1).copied().unwrap_or(0)]);
-                char::from(ALPHABET[usize::from(pair >> (11 - bit % 8)) & 31])
+                char::from(Self::ALPHABET[usize::from(pair >> (11 - bit % 8)) & 31])
             })
             .collect();
         Self(text.into())
+    }
+
+    /// Returns the second at which a ticket with a [generated](Self::generate) id was created. Other programs choose other ids.
+    pub(crate) fn created(&self) -> Option<Moment> {
+        let digit = |byte: u8| Self::ALPHABET.iter().position(|known| *known == byte);
+        let digits: Vec<usize> = self.0.bytes().map(digit).collect::<Option<_>>()?;
+        // 96 bits are 19 digits and one bit.
+        let is_generated = digits.len() == 20 && digits[19] & 15 == 0;
+        let first_35_bits = digits.iter().take(7).fold(0, |bits, digit| bits << 5 | *digit as i64);
+        is_generated.then(|| Moment::from_nanos((first_35_bits >> 3) * 1_000_000_000))
     }
 
     /// Parses an id from outside. Returns `None` if it could not be a ticket's key.
@@ -222,6 +233,17 @@ mod tests {
             assert_eq!(id.as_str().len(), 20);
             assert!(id.as_str().bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'v').contains(&byte)));
             assert!(at(1_799_999_999) < *id && *id < at(1_800_000_001));
+        }
+    }
+
+    #[test]
+    fn generated_id_contains_the_second_of_its_creation() {
+        for second in [0, 1, 1_800_000_000, i64::from(u32::MAX)] {
+            let created = Moment::from_nanos(second * 1_000_000_000);
+            assert_eq!(TicketId::generate(created).created(), Some(created));
+        }
+        for other in ["cq1abc", "dbt8pcfejq8o287bsa01", "DBT8PCFEJQ8O287BSA0G", "dbt8pcfejq8o287bsa0g0"] {
+            assert_eq!(TicketId::parse(other).and_then(|id| id.created()), None, "{other}");
         }
     }
 

@@ -423,6 +423,11 @@ impl Store {
         Ok(bytes >= rules.max_unrecorded)
     }
 
+    /// Returns how long an assigned ticket can be read.
+    pub(crate) fn assigned_ttl(&self) -> Duration {
+        each!(self, store => store.rules()).assigned_ttl
+    }
+
     /// Returns whether the tickets live in this process and end with it.
     pub const fn is_embedded(&self) -> bool {
         matches!(self, Self::Memory(_))

@@ -1,9 +1,11 @@
 //! What notifications know of a user, an event or a notification, and their figures.
 
+use std::time::Duration;
+
 use base::Timestamp;
 use base::id::Uuid;
 use outbox::Outbox;
-use screens::{Combine, Figure, Measure, Step, Subject, Tone, Unit};
+use screens::{Combine, Figure, Measure, Stage, Step, Subject, Tone, Unit};
 use work_queue::{ItemView, State};
 
 use crate::model::{Notification, derived};
@@ -11,6 +13,11 @@ use crate::{DeadLetter, DeadLetterFilter, Error, Notifications, store};
 
 /// How many recipients of an event are looked up.
 const MAX_RECIPIENTS: usize = 20;
+/// How many events are compared with a notification to find the one that caused it.
+const MAX_EVENTS: u32 = 2_000;
+/// How many milliseconds before the notification its event may have been published. Longer ago only if the intake was late.
+const ORIGIN_BEFORE: i64 = 60_000;
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(2);
 
 /// Returns the steps of a user, or of an event, a notification, a broadcast or a dead letter with this id.
 pub(crate) async fn steps(
@@ -46,20 +53,22 @@ async fn of_user(notifications: &Notifications, user: Uuid, limit: u32) -> Resul
 
 async fn of_id(notifications: &Notifications, outbox: Option<&Outbox>, id: Uuid) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
-    if let Some(notification) = store::notification_by_id(&notifications.0.db, id).await? {
-        steps.extend(inbox_steps(&notification));
-    }
+    let notification = store::notification_by_id(&notifications.0.db, id).await?;
+    steps.extend(notification.iter().flat_map(inbox_steps));
     for (_, item) in notifications.deliveries().for_notification(id).await? {
         steps.extend(delivery_step(&item));
     }
+    if let Some(notification) = &notification
+        && let Some(event) = origin(outbox, notification).await?
+    {
+        steps = steps.into_iter().map(|step| step.of_event(event).follow(event)).collect();
+    }
     if let Some(received) = store::event_received(&notifications.0.db, id).await? {
         let taken = Step::new(received, "sql", "notification", "Taken in from the bus").tone(Tone::Good);
-        steps.push(
-            recipients(outbox, id)
-                .await?
-                .iter()
-                .fold(taken, |step, user| step.follow(derived(&[id.as_bytes(), user.as_bytes()]))),
-        );
+        let taken = taken.stage(Stage::Received).of_event(id).follow(id);
+        let recipients = recipients(outbox, id).await?;
+        let notification = |user: &Uuid| derived(&[id.as_bytes(), user.as_bytes()]);
+        steps.push(recipients.iter().map(notification).fold(taken, Step::follow));
     }
     if let Some(broadcast) = notifications.broadcasts().progress(id).await? {
         let what = format!("Broadcast {:?} to {} players so far", broadcast.title, broadcast.notified);
@@ -77,12 +86,27 @@ async fn of_id(notifications: &Notifications, outbox: Option<&Outbox>, id: Uuid)
 /// Returns the users that an event names, while the outbox keeps it.
 async fn recipients(outbox: Option<&Outbox>, event: Uuid) -> Result<Vec<Uuid>, Error> {
     let Some(outbox) = outbox else { return Ok(Vec::new()) };
-    let Some(event) = outbox.find_event(event).await? else { return Ok(Vec::new()) };
+    let Some(event) = outbox.find_batched_event(event).await? else { return Ok(Vec::new()) };
     let data: serde_json::Value = serde_json::from_slice(event.data.as_bytes()).unwrap_or_default();
     let several = data["user_ids"].as_array().map(Vec::as_slice).unwrap_or_default();
     let named = [&data["user_id"]].into_iter().chain(several);
     let users = named.filter_map(|user| Uuid::try_parse(user.as_str()?).ok());
     Ok(users.take(MAX_RECIPIENTS).collect())
+}
+
+/// Finds the event that caused a notification. The inbox does not have its id, but the id of the notification is derived from it: so it is
+/// one of the ids in the data, or that of an event that was published shortly before.
+async fn origin(outbox: Option<&Outbox>, notification: &Notification) -> Result<Option<Uuid>, Error> {
+    let Notification { notification_id, user_id, data, created_at, .. } = notification;
+    let is_origin = |event: &Uuid| derived(&[event.as_bytes(), user_id.as_bytes()]) == *notification_id;
+    let fields = data.as_object().into_iter().flat_map(|fields| fields.values());
+    let named = fields.filter_map(|value| Uuid::try_parse(value.as_str()?).ok()).find(is_origin);
+    let (None, Some(outbox)) = (named, outbox) else { return Ok(named) };
+    // Both times may be late by the difference of the clocks.
+    let created = Timestamp::from_millis(*created_at);
+    let since = Timestamp::from_millis(created_at.saturating_sub(ORIGIN_BEFORE));
+    let published = outbox.queue().ids_done(since, created.after(CLOCK_DIFFERENCE), MAX_EVENTS).await?;
+    Ok(published.into_iter().find(is_origin))
 }
 
 fn inbox_steps(notification: &Notification) -> Vec<Step> {
@@ -92,13 +116,16 @@ fn inbox_steps(notification: &Notification) -> Vec<Step> {
         let step = Step::new(Timestamp::from_millis(at), "sql", "notification", what);
         step.link("Notification", format!("/console/notifications/{id}")).follow(id)
     };
-    let mut steps = vec![step(notification.created_at, format!("In the inbox: {title:?}"))];
+    let mut steps =
+        vec![step(notification.created_at, format!("In the inbox: {title:?}")).stage(Stage::InInbox)];
     let marks = [
         ("Seen", notification.seen_at),
         ("Read", notification.read_at),
         ("Archived", notification.archived_at),
     ];
-    steps.extend(marks.into_iter().filter_map(|(mark, at)| Some(step(at?, format!("{mark}: {title:?}")))));
+    let marked =
+        |(mark, at): (&str, Option<i64>)| Some(step(at?, format!("{mark}: {title:?}")).stage(Stage::Marked));
+    steps.extend(marks.into_iter().filter_map(marked));
     steps
 }
 
@@ -113,7 +140,7 @@ fn delivery_step(item: &ItemView) -> Option<Step> {
         }
         State::Pending | State::InFlight | State::Held => return None,
     };
-    let step = Step::new(item.due, "sql", "notification", what).tone(tone);
+    let step = Step::new(item.due, "sql", "notification", what).tone(tone).stage(Stage::Delivered);
     let read: Option<Notification> = serde_json::from_slice(&item.payload).ok();
     Some(match read {
         Some(Notification { notification_id: id, .. }) => {
@@ -125,7 +152,7 @@ fn delivery_step(item: &ItemView) -> Option<Step> {
 
 fn dead_letter_step(letter: &DeadLetter) -> Step {
     let what = format!("Dead letter for {}: {}", letter.destination, letter.cause);
-    let step = Step::new(letter.died, "sql", "notification", what).tone(Tone::Bad);
+    let step = Step::new(letter.died, "sql", "notification", what).tone(Tone::Bad).stage(Stage::Delivered);
     let step = step.link("Dead letter", format!("/console/dead-letters/{}", letter.id));
     letter.notification.into_iter().fold(step, Step::follow)
 }

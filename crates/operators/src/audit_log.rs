@@ -223,6 +223,11 @@ impl AuditLog {
         store::list(&self.db, filter, page, limit).await
     }
 
+    /// Lists the entries of a request. A caller may use an id for several requests.
+    pub(crate) async fn of_request(&self, request: &str, limit: u32) -> Result<Vec<AuditEntry>, Error> {
+        store::of_request(&self.db, request, limit).await
+    }
+
     /// Removes a batch of entries that are older than `admin.audit_retention`. Returns how many.
     pub async fn tick(&self) -> Result<u64, Error> {
         store::remove_old(&self.db, self.retention).await

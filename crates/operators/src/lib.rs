@@ -21,6 +21,7 @@ mod config;
 mod console;
 mod guard;
 mod sessions;
+mod steps;
 mod store;
 mod wiring;
 
@@ -53,6 +54,12 @@ pub const MIGRATIONS: Migrations = Migrations {
             name: "console_sessions",
             sqlite: include_str!("../migrations/sqlite/0003_console_sessions.sql"),
             mysql: include_str!("../migrations/mysql/0003_console_sessions.sql"),
+        },
+        Migration {
+            version: 4,
+            name: "audit_log_by_request",
+            sqlite: include_str!("../migrations/sqlite/0004_audit_log_by_request.sql"),
+            mysql: include_str!("../migrations/mysql/0004_audit_log_by_request.sql"),
         },
     ],
 };

@@ -161,6 +161,21 @@ pub(crate) async fn list(
     rows.into_iter().map(|row| from_row(db, row)).collect()
 }
 
+/// Lists the newest entries of a request.
+pub(crate) async fn of_request(db: &Db, request: &str, limit: u32) -> Result<Vec<AuditEntry>, Error> {
+    let text = format!("{COLUMNS} WHERE l.request_id = ? ORDER BY l.number DESC LIMIT ?");
+    let read = async {
+        let mut connection = db.connection().await?;
+        let rows: Vec<EntryRow> = on!(connection, raw => {
+            let query = sqlx::query_as(AssertSqlSafe(text)).bind(request);
+            query.bind(i64::from(limit)).fetch_all(raw).await?
+        });
+        Ok::<_, Error>(rows)
+    };
+    let rows: Vec<EntryRow> = db.bounded(read).await?;
+    rows.into_iter().map(|row| from_row(db, row)).collect()
+}
+
 fn from_row(db: &Db, row: EntryRow) -> Result<AuditEntry, Error> {
     let corrupt = |cause: &str| db.corrupt("audit_log", row.number.to_string(), cause.to_owned());
     let id = Uuid::from_slice(&row.entry_id).map_err(|_| corrupt("its id is not a UUID"))?;

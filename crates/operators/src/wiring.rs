@@ -3,13 +3,16 @@
 use ::config::Reader;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
-use service::{Context, Loop, OpenError, OperatorRoute, Screen, Service, ServiceParts, Settings};
+use futures::future::{BoxFuture, LocalBoxFuture};
+use screens::{Step, Subject};
+use service::{
+    Context, Loop, OpenError, OperatorRoute, Provided, Screen, Service, ServiceParts, Settings, StatusError,
+};
 
 use crate::audit_log::AuditLog;
 use crate::config::Config;
 use crate::sessions::ConsoleSessions;
-use crate::{MIGRATIONS, api, console};
+use crate::{MIGRATIONS, api, console, steps};
 
 /// Operators as a service. Provides [`AuditLog`] and [`ConsoleSessions`].
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,21 @@ impl Service for Wiring {
 
     fn screens(&self) -> Vec<Screen> {
         console::screens()
+    }
+
+    fn steps<'a>(
+        &'a self,
+        provided: &'a Provided,
+        subject: &'a Subject,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Step>, StatusError>> {
+        async move {
+            match provided.find::<AuditLog>() {
+                Some(log) => Ok(steps::steps(&log, subject, limit).await?),
+                None => Ok(Vec::new()),
+            }
+        }
+        .boxed()
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {

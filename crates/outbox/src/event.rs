@@ -132,6 +132,11 @@ pub(crate) fn encode_batch(events: &[Event]) -> Vec<u8> {
     payload
 }
 
+/// Returns the text by which a batch row names an event.
+pub(crate) fn batched_id(id: Uuid) -> String {
+    format!("{{\"id\":\"{id}\",\"size\":")
+}
+
 /// Returns how many events a row holds, without decoding them. An unreadable row counts as one.
 pub(crate) fn count(payload: &[u8]) -> usize {
     if !is_batch(payload) {
@@ -268,6 +273,8 @@ mod tests {
         let events = [first, alike, other.clone(), other];
         let row = encode_batch(&events);
         assert_eq!(decode_all(Uuid::nil(), &row).unwrap(), events);
+        let text = String::from_utf8(row.clone()).unwrap();
+        assert!(events.iter().all(|event| text.contains(&batched_id(*event.id.as_uuid()))), "{text}");
         assert_eq!(count(&row), 4);
         assert_eq!(decode_all(Uuid::nil(), &encode_batch(&[])).unwrap(), []);
         let single = encode(&events[0]);

@@ -24,6 +24,7 @@
 //! [`work_queue`] provides claims, leases and attempts.
 
 mod admin;
+mod batches;
 mod bulk;
 mod console;
 mod event;
@@ -35,11 +36,12 @@ mod wiring;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use base::Clock;
+use base::{Clock, Timestamp};
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
-use work_queue::{NewItem, WorkQueue};
+use work_queue::{ItemView, NewItem, WorkQueue};
 
 use self::failed::LogFailed;
 
@@ -135,15 +137,39 @@ impl Outbox {
         WorkQueue::key_hash(key)
     }
 
-    /// Returns the event with this id, alone or in a batch row with this id, while the outbox keeps it.
+    /// Returns the event with this id while the outbox keeps it. Does not find events of batch rows: see
+    /// [`find_batched_event`](Self::find_batched_event).
     pub async fn find_event(&self, id: Uuid) -> Result<Option<Event>, db::Error> {
-        let Some(item) = self.queue.find(id).await? else { return Ok(None) };
-        let events = event::decode_all(item.id, &item.payload).unwrap_or_default();
-        Ok(events.into_iter().find(|event| *event.id.as_uuid() == id))
+        let item = self.queue.find(id).await?;
+        Ok(item.and_then(|item| events_of(&item).into_iter().find(|event| *event.id.as_uuid() == id)))
+    }
+
+    /// Returns the event with this id, alone or in a batch row, while the outbox keeps it. Finds batched events by the time in their id.
+    pub async fn find_batched_event(&self, id: Uuid) -> Result<Option<Event>, db::Error> {
+        if let Some(event) = self.find_event(id).await? {
+            return Ok(Some(event));
+        }
+        let item = batches::row_of_event(self, id).await?;
+        Ok(item.and_then(|item| events_of(&item).into_iter().find(|event| *event.id.as_uuid() == id)))
+    }
+
+    /// Returns the first event of a batch row whose data contains this text, and that was published in this period or is not published yet.
+    pub async fn find_batched_text(
+        &self,
+        text: &str,
+        since: Timestamp,
+        within: Duration,
+    ) -> Result<Option<Event>, db::Error> {
+        let item = batches::row_containing(self, text, since, within).await?;
+        let contains = |event: &Event| {
+            let data = event.data.as_bytes();
+            data.windows(text.len().max(1)).any(|window| window == text.as_bytes())
+        };
+        Ok(item.and_then(|item| events_of(&item).into_iter().find(contains)))
     }
 
     /// Returns the time by the clock of the database.
-    pub(crate) async fn now(&self) -> Result<base::Timestamp, db::Error> {
+    pub(crate) async fn now(&self) -> Result<Timestamp, db::Error> {
         self.db.now().await
     }
 
@@ -151,6 +177,11 @@ impl Outbox {
     pub const fn queue(&self) -> &WorkQueue {
         &self.queue
     }
+}
+
+/// Returns the events of a row. None if it cannot be read.
+fn events_of(item: &ItemView) -> Vec<Event> {
+    event::decode_all(item.id, &item.payload).unwrap_or_default()
 }
 
 /// Returns the key of an event's row. An event without a key gets its id, so that no other event shares its order.

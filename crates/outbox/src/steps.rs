@@ -1,51 +1,67 @@
 //! What the outbox knows of an event or an ordering key, and the figures of the relay.
 
 use base::id::Uuid;
-use screens::{Combine, Figure, Measure, Step, Subject, Tone, Unit};
+use screens::{Combine, Figure, Measure, Stage, Step, Subject, Tone, Unit};
 use work_queue::{ItemView, State};
 
-use crate::{Outbox, event};
+use crate::{Outbox, batches, events_of};
 
-/// Returns the steps of an event, or of the newest events of an ordering key. The key of an account's events is its id.
+/// How many events of a batch a trace follows.
+const MAX_BATCHED: usize = 10;
+
+/// Returns the steps of an event, alone or in a batch, or of the newest events of an ordering key. Events have no index by user: services
+/// lead from a user to the ids or keys of the user's events.
 pub(crate) async fn steps(outbox: &Outbox, subject: &Subject, limit: u32) -> Result<Vec<Step>, db::Error> {
+    let Subject::Id(id) = subject else { return Ok(Vec::new()) };
     let queue = outbox.queue();
-    let (key, id) = match subject {
-        Subject::User(user) => (user.to_string(), None),
-        Subject::Id(id) => (id.clone(), Uuid::try_parse(id).ok()),
-    };
-    let mut items = queue.newest_of_key(&key, limit.div_ceil(2).max(1)).await?;
-    if let Some(id) = id
-        && let Some(item) = queue.find(id).await?
-        && items.iter().all(|known| known.number != item.number)
+    let items = queue.newest_of_key(id, limit.div_ceil(2).max(1)).await?;
+    let mut steps: Vec<Step> = items.iter().flat_map(|item| item_steps(item, None)).collect();
+    if let Ok(event) = Uuid::try_parse(id)
+        && items.iter().all(|item| item.id != event)
     {
-        items.push(item);
+        let (item, is_batch) = match queue.find(event).await? {
+            Some(item) => (Some(item), false),
+            None => (batches::row_of_event(outbox, event).await?, true),
+        };
+        let item = item.iter();
+        steps.extend(item.flat_map(|item| item_steps(item, is_batch.then_some(event))));
     }
-    let mut steps: Vec<Step> = items.iter().flat_map(item_steps).collect();
     steps.sort_by_key(|step| std::cmp::Reverse(step.at));
     steps.truncate(limit as usize);
     Ok(steps)
 }
 
-fn item_steps(item: &ItemView) -> Vec<Step> {
-    let events = event::decode_all(item.id, &item.payload).unwrap_or_default();
-    let kind = events.first().map_or("an event that cannot be read", |event| event.kind.as_str());
-    let href = format!("/console/pipeline/{}", item.id);
-    let step = |at, what: String, tone| {
-        let step =
-            Step::new(at, "sql", "outbox", what).tone(tone).link("Event", href.clone()).follow(item.id);
-        // The ordering key leads to the account.
-        if item.key == item.id.to_string() { step } else { step.follow(&item.key) }
+/// Returns the steps of a row. `of_batch` is the event to describe, if the row is a batch with others.
+fn item_steps(item: &ItemView, of_batch: Option<Uuid>) -> Vec<Step> {
+    let events = events_of(item);
+    let id = of_batch.unwrap_or(item.id);
+    let event = events.iter().find(|event| *event.id.as_uuid() == id).or(events.first());
+    let kind = event.map_or("an event that cannot be read", |event| event.kind.as_str());
+    let others = match events.len() {
+        0 | 1 => String::new(),
+        several => format!(", in one row with {}", base::counted(several - 1, "other")),
     };
-    let appended = step(item.created, format!("Appended {kind} to the outbox"), Tone::Neutral);
+    let href = format!("/console/pipeline/{}", item.id);
+    let step = |at, store, stage, what: String, tone| {
+        let step = Step::new(at, store, "outbox", what).tone(tone).link("Event", href.clone());
+        // The row of a batch leads to its events.
+        let batched = events.iter().map(|event| *event.id.as_uuid()).filter(|_| id == item.id);
+        batched.take(MAX_BATCHED).fold(step.stage(stage).of_event(id).follow(id), Step::follow)
+    };
+    let what = format!("Appended {kind} to the outbox{others}");
+    let appended = step(item.created, "sql", Stage::Appended, what, Tone::Neutral);
     let cause = item.cause.as_deref().unwrap_or("unknown cause");
+    let published = |store, what, tone| step(item.due, store, Stage::Published, what, tone);
     let state = match item.state {
         State::Pending if item.cause.is_some() => {
-            step(item.due, format!("{kind} is published again then: {cause}"), Tone::Warning)
+            published("sql", format!("{kind} is published again then: {cause}"), Tone::Warning)
         }
         State::Pending | State::InFlight | State::Held => return vec![appended],
-        State::Done => step(item.due, format!("Published {kind}"), Tone::Good),
-        State::Failed => step(item.due, format!("Publishing {kind} failed: {cause}"), Tone::Bad),
-        State::Skipped => step(item.due, format!("An operator skipped {kind}"), Tone::Warning),
+        // A row that was claimed several times may have been published before, for example before an operator republished it.
+        State::Done if item.lease > 1 => published("bus", format!("Last published {kind}"), Tone::Good),
+        State::Done => published("bus", format!("Published {kind}"), Tone::Good),
+        State::Failed => published("bus", format!("Publishing {kind} failed: {cause}"), Tone::Bad),
+        State::Skipped => published("sql", format!("An operator skipped {kind}"), Tone::Warning),
     };
     vec![appended, state]
 }

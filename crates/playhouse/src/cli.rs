@@ -5,6 +5,7 @@ mod drops;
 mod jobs;
 mod notifications;
 mod players;
+mod trace;
 mod try_it;
 
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub(crate) use notifications::{
     Webhooks, WebhooksCommand,
 };
 pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
+pub(crate) use trace::Trace;
 pub(crate) use try_it::{TryIt, TryItCommand};
 
 /// The backend that an online game needs around its game servers.
@@ -44,6 +46,7 @@ pub enum Command {
     Config(Config),
     Doctor(Doctor),
     Status(Status),
+    Trace(Trace),
     Locks(Locks),
     Limits(Limits),
     Outbox(Outbox),
@@ -466,11 +469,20 @@ pub enum TicketsCommand {
         limit: usize,
     },
     /// Show one ticket: its data, its state, and why it is not assigned
-    Show { ticket_id: String },
+    Show {
+        /// The id of the ticket
+        ticket_id: String,
+    },
     /// Return a ticket that an engine has fetched to matchmaking
-    Release { ticket_id: String },
+    Release {
+        /// The id of the ticket
+        ticket_id: String,
+    },
     /// Delete a ticket, as its player could
-    Delete { ticket_id: String },
+    Delete {
+        /// The id of the ticket
+        ticket_id: String,
+    },
 }
 
 /// List calls that give game servers back, and retry or skip failed ones

@@ -20,6 +20,7 @@ mod serve;
 mod status;
 mod tickets;
 mod token;
+mod trace;
 mod try_it;
 mod users;
 mod webhooks;
@@ -74,6 +75,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitStatus> {
         Command::Migrate(args) => runtime()?.block_on(migrate::run(args)),
         Command::Config(args) => config::run(&args),
         Command::Status(args) => runtime()?.block_on(status::run(args)),
+        Command::Trace(args) => runtime()?.block_on(trace::run(args)),
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
         Command::Limits(args) => runtime()?.block_on(limits::run(args)),

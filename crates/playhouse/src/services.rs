@@ -22,9 +22,9 @@ pub(crate) const SERVICES: Services = Services(&[
     &console::Wiring,
 ]);
 
-/// Returns the migrations of the stores and of all services, in their order.
+/// Returns the migrations of the database and of all services, in their order.
 pub(crate) fn migrations() -> Vec<Migrations> {
-    [db::MIGRATIONS, locks::MIGRATIONS].into_iter().chain(SERVICES.migrations()).collect()
+    SERVICES.migrations().collect()
 }
 
 /// Returns the rows of all routes of the gateway: its own, and those that services add.

@@ -19,8 +19,9 @@ impl Services {
         self.0.iter().copied()
     }
 
+    /// Returns all migrations of the database: its own, and those of the services in their order.
     pub fn migrations(self) -> impl Iterator<Item = Migrations> {
-        self.iter().filter_map(Service::migrations)
+        std::iter::once(db::MIGRATIONS).chain(self.iter().filter_map(Service::migrations))
     }
 
     /// Returns all rights that callers of the service API can have.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::{PartialSchema, ToSchema};
 
 use super::model::{Order, OrderState, SurplusState};
+use crate::event::SOURCE;
 
 const CREATED: &str = "playhouse.order.created.v1";
 const PAID: &str = "playhouse.order.paid.v1";
@@ -144,7 +145,7 @@ fn event(kind: &str, key: String, data: Json, trace: Option<&str>, now: Timestam
         id: EventId::generate(),
         subject: kind.trim_start_matches("playhouse.").to_owned(),
         kind: kind.to_owned(),
-        source: "/playhouse/drops".to_owned(),
+        source: SOURCE.to_owned(),
         time: now,
         key: Some(key),
         traceparent: trace.map(str::to_owned),

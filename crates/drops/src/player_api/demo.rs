@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::model::{AdmissionTerms, Audience, DropState, LineOrder, Price, Terms, WhenSoldOut, WithoutRedis};
 use crate::orders::WebhookKind;
 use crate::problem::problem;
-use crate::{Drops, ListDrops, NewDrop};
+use crate::{Drops, ListDrops, NewDrop, money};
 
 /// The path of the demo checkout.
 pub(crate) const PATH: &str = "/demo/checkout";
@@ -82,7 +82,7 @@ pub(super) async fn show(
     demo(&provided)?;
     let Checkout { order_id, amount, currency } = &checkout;
     let (order, code) = (escape(order_id), escape(currency));
-    let price = escape(&format!("{}.{:02} {currency}", amount / 100, amount % 100));
+    let price = escape(&money(*amount, currency));
     let html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>Demo checkout</title>\n<link rel=\"stylesheet\" \

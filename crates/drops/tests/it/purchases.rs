@@ -2,7 +2,10 @@
 
 use drops::orders::{OrderState, PaymentOutcome};
 use drops::stock::{LedgerKind, ReservationState};
+use drops::{Drops, DropsConsole, Line};
 use entitlement::{Action, Change};
+use redis_store::RedisStore;
+use screens::{Step, Subject};
 
 use super::*;
 
@@ -20,6 +23,7 @@ testkit::on_all_stores!(
     a_refund_does_not_revoke_units_twice,
     paying_again_without_a_quantity_returns_the_order,
     a_player_who_bought_up_to_the_limit_leaves,
+    steps_of_an_order_are_found_by_its_ids_and_events,
 );
 
 const TERMS: Terms = Terms { units: 5, limit: 3, hold_ms: MINUTE };
@@ -256,4 +260,40 @@ async fn a_player_who_bought_up_to_the_limit_leaves(place: &TestDatabase) {
     assert_eq!(inside().await, 1, "there is room for the next player");
     assert!(matches!(shop.reserve(ada, 1).await, Err(Error::NotAdmitted)));
     shop.reserve(eve, 1).await.unwrap();
+}
+
+async fn steps_of_an_order_are_found_by_its_ids_and_events(place: &TestDatabase) {
+    let shop = Shop::open(place).await;
+    let drop = shop.drop_of(TERMS).await;
+    let ada = shop.admitted(drop, "ada").await;
+    let order = shop.ordered(ada, 2).await;
+    shop.orders.record(&webhook(&order, WebhookKind::Succeeded)).await.unwrap();
+    let drops = Drops::new(shop.db.clone(), shop.outbox.clone(), Clock::system());
+    let line = Line::new(&RedisStore::Memory, "");
+    let console = DropsConsole::new(drops, shop.stock.clone(), line, shop.orders.clone());
+    let steps = async |id: String| {
+        let mut found = drops::steps(&console, &Subject::Id(id), 100).await.unwrap();
+        Step::sort(&mut found);
+        found.into_iter().map(|step| step.what).collect::<Vec<_>>()
+    };
+    let payment = format!("Paid and granted (payment pay_{})", order.id);
+    let bought = ["Ordered 2 units for 39.98 EUR", payment.as_str()];
+    let all = [&["Reserved 2 units"], &bought[..]].concat();
+    for id in [order.id.to_string(), order.reservation.to_string(), format!("order/{}", order.id)] {
+        let mut found = steps(id.clone()).await;
+        // The database's clock and that of the process differ in this test.
+        found.sort_by_key(|what| all.iter().position(|step| step == what));
+        assert_eq!(found, all, "{id}");
+    }
+    assert_eq!(steps(format!("pay_{}", order.id)).await.len(), 2);
+
+    let events = shop.outbox.queue().newest_of_key(&format!("order/{}", order.id), 10).await.unwrap();
+    assert_eq!(events.len(), 2);
+    for event in events {
+        let found = steps(event.id.to_string()).await;
+        assert!(bought.iter().all(|step| found.iter().any(|what| what == step)), "{found:?}");
+    }
+    let granted = shop.outbox.queue().list(Filter::All, 10).await.unwrap();
+    let granted = granted.iter().find(|event| event.key.starts_with("entitlement/")).unwrap();
+    assert!(steps(granted.id.to_string()).await.is_empty(), "another service knows it");
 }

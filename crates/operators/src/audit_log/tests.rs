@@ -10,7 +10,8 @@ use crate::MIGRATIONS;
 testkit::on_all_stores!(
     commit_of_a_change_marks_its_entry,
     outcome_is_set_once,
-    old_entries_are_removed_with_their_marks
+    old_entries_are_removed_with_their_marks,
+    changes_of_a_request_are_found_by_its_id,
 );
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -137,4 +138,27 @@ fn status_determines_the_outcome() {
 fn long_texts_are_truncated_and_control_characters_replaced() {
     assert_eq!(truncate("a\nb\u{1b}[31mc", 100), "a b [31mc");
     assert_eq!(truncate(&"ä".repeat(600), MAX_NOTE).chars().count(), MAX_NOTE);
+}
+
+async fn changes_of_a_request_are_found_by_its_id(place: &TestDatabase) {
+    let log = open(place, PATIENCE).await;
+    let action = "POST /orders/{order_id}/settle".to_owned();
+    let of_request = |id: &str, target: &str| Attempt {
+        request_id: Some(id.to_owned()),
+        action: action.clone(),
+        ..attempt(target)
+    };
+    let entry = log.begin(&of_request("r-1", "/orders/o-7/settle")).await.unwrap();
+    log.finish(&entry, 200).await.unwrap();
+    log.record_refusal(&of_request("r-2", "/orders/o-8/settle"), 403).await.unwrap();
+    let steps = async |id: &str| {
+        let subject = screens::Subject::Id(id.to_owned());
+        crate::steps::steps(&log, &subject, 10).await.unwrap()
+    };
+    let found = steps("r-1").await;
+    let [step] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(step.what, "operator ada: POST /orders/{order_id}/settle: done (200)");
+    assert_eq!(step.follow, ["o-7"]);
+    assert!(steps("r-2").await[0].what.ends_with("refused (403)"));
+    assert_eq!(steps("r-3").await, []);
 }

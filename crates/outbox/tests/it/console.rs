@@ -14,7 +14,11 @@ use tower::ServiceExt as _;
 
 use super::*;
 
-on_both![failed_events_are_grouped_by_cause_and_retried_as_a_job, steps_tell_the_life_of_an_event,];
+on_both![
+    failed_events_are_grouped_by_cause_and_retried_as_a_job,
+    steps_tell_the_life_of_an_event,
+    steps_of_a_batched_event_are_found,
+];
 
 struct Console {
     provided: Provided,
@@ -144,4 +148,49 @@ async fn steps_tell_the_life_of_an_event(pair: &Pair) {
     assert_eq!(steps("account-1".to_owned()).await.len(), 4);
     assert_eq!(steps("nothing".to_owned()).await.len(), 0);
     assert_eq!(outbox.find_event(*first.id.as_uuid()).await.unwrap(), Some(first));
+}
+
+async fn steps_of_a_batched_event_are_found(pair: &Pair) {
+    let outbox = pair.outbox();
+    let console = Console::new(pair, &outbox).await;
+    // Events of a batch are the only ones of their keys.
+    let named = Uuid::now_v7();
+    let events = [1, 2, 3].map(|n| {
+        let data = Json::from_value(&json!({ "n": n, "user_id": named })).unwrap();
+        let event = Event { data, ..event("", n) };
+        Event { key: Some(event.id.to_string()), ..event }
+    });
+    let row = Uuid::new_v4();
+    let mut tx = pair.db.begin().await.unwrap();
+    outbox.append_batch(&mut tx, row, &events);
+    tx.commit().await.unwrap();
+    let steps = async |id: Uuid| {
+        let subject = Subject::Id(id.to_string());
+        Wiring.steps(&console.provided, &subject, 100).await.unwrap()
+    };
+    let second = *events[1].id.as_uuid();
+    let appended = "Appended playhouse.test.happened.v1 to the outbox, in one row with 2 others";
+    let pending = steps(second).await;
+    assert_eq!(pending.iter().map(|step| step.what.as_str()).collect::<Vec<_>>(), [appended]);
+
+    pair.relay(&outbox).tick().await.unwrap();
+    let mut published = steps(second).await;
+    screens::Step::sort(&mut published);
+    let found: Vec<_> = published.iter().map(|step| (step.store, step.what.as_str(), step.event)).collect();
+    let expected =
+        [("sql", appended, Some(second)), ("bus", "Published playhouse.test.happened.v1", Some(second))];
+    assert_eq!(found, expected);
+    assert_eq!(published[0].link.as_ref().unwrap().href, format!("/console/pipeline/{row}"));
+    assert_eq!(steps(Uuid::now_v7()).await, []);
+    assert_eq!(steps(named).await, [], "it is not the event");
+    let of_row = &steps(row).await[0].follow;
+    assert!(events.iter().all(|event| of_row.contains(&event.id.to_string())), "{of_row:?}");
+
+    assert_eq!(outbox.find_event(second).await.unwrap(), None, "it has no row of its own");
+    assert_eq!(outbox.find_batched_event(second).await.unwrap().as_ref(), Some(&events[1]));
+    let since = Timestamp::from_millis(pair.db.now().await.unwrap().as_millis() - 60_000);
+    let within = Duration::from_secs(3600);
+    let found = outbox.find_batched_text("\"n\":3,", since, within).await.unwrap();
+    assert_eq!(found.as_ref(), Some(&events[2]));
+    assert_eq!(outbox.find_batched_text("\"n\":4,", since, within).await.unwrap(), None);
 }

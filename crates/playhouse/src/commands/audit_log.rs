@@ -72,16 +72,44 @@ fn list(found: &Value) -> String {
             kind => format!("{kind}:{}", text(&actor["name"])),
         };
         lines.push(format!(
-            "{:>8}  {:<24}  {who:<20}  {:<10} {} {}",
+            "{:>8}  {:<24}  {who:<20}  {:<10} {}",
             entry["number"].to_string(),
             text(&entry["at"]),
             text(&entry["outcome"]),
-            text(&entry["action"]).split(' ').next().unwrap_or_default(),
-            text(&entry["target"]),
+            what(text(&entry["action"]), text(&entry["target"])),
         ));
         lines.extend(entry["note"].as_str().map(|note| format!("{:10}{note}", "")));
     }
     lines.push(format!("\n{}", base::counted(entries.len(), "entry")));
     lines.extend(found["next"].as_i64().map(|next| format!("Next page: --before {next}")));
     lines.join("\n")
+}
+
+/// Returns the request of an action: the method and the path that was called. Other actions, such as a sign-in, are texts.
+fn what(action: &str, target: &str) -> String {
+    match action.split_once(' ') {
+        Some((method, route)) if route.starts_with('/') => format!("{method} {target}"),
+        _ => action.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_shown_with_their_path_and_other_actions_as_they_are() {
+        let entry = |action: &str, target: &str| {
+            json!({ "number": 1, "at": "2026-03-01T12:00:00.120Z", "outcome": "done", "action": action, "target": target,
+                    "actor": { "kind": "operator", "name": "grace" } })
+        };
+        let shown = list(&json!({ "entries": [
+            entry("POST /users/{user_id}/ban", "/users/7/ban"),
+            entry("sign in at the console", "/console/sign-in/callback"),
+        ] }));
+        assert!(shown.contains("done       POST /users/7/ban\n"), "{shown}");
+        assert!(shown.contains("done       sign in at the console\n"), "{shown}");
+    }
 }

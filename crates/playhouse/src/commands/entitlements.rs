@@ -46,12 +46,12 @@ pub(super) async fn run(args: Entitlements) -> anyhow::Result<ExitStatus> {
         EntitlementsCommand::Grant { change, valid_until } => {
             let found =
                 send_change(&admin, "/entitlements/grant", change.body(valid_until.as_deref())).await?;
-            print(&if args.target.json { found.to_string() } else { show_result(&found) })?;
+            print(&if args.target.json { found.to_string() } else { show_change(&found) })?;
             return Ok(ExitStatus::Done);
         }
         EntitlementsCommand::Revoke { change } => {
             let found = send_change(&admin, "/entitlements/revoke", change.body(None)).await?;
-            print(&if args.target.json { found.to_string() } else { show_result(&found) })?;
+            print(&if args.target.json { found.to_string() } else { show_change(&found) })?;
             return Ok(ExitStatus::Done);
         }
     };
@@ -147,19 +147,44 @@ fn show_request(found: &Value) -> String {
         text(&found["recorded_at"]),
         text(&found["user_id"])
     )];
-    lines.extend(items(found, "results").iter().map(show_result));
+    let results = items(found, "results").iter().flat_map(result_lines);
+    lines.extend(results.map(|line| format!("  {line}")));
     lines.join("\n")
 }
 
-fn show_result(result: &Value) -> String {
+/// Shows the result of one change.
+fn show_change(result: &Value) -> String {
+    result_lines(result).join("\n  ")
+}
+
+/// Returns the lines of a change: its effect, and its event if it has one.
+fn result_lines(result: &Value) -> Vec<String> {
     let entitlement = &result["entitlement"];
     let mut lines = vec![format!(
-        "  {}: {} of account {} is {}",
+        "{}: {} of account {} is {}",
         text(&result["effect"]),
         text(&entitlement["resource"]),
         text(&entitlement["account_id"]),
         text(&entitlement["state"]),
     )];
-    lines.extend(result["event_id"].as_str().map(|event| format!("  event {event}")));
-    lines.join("\n")
+    lines.extend(result["event_id"].as_str().map(|event| format!("event {event}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn result_of_a_change_begins_at_the_margin_and_below_a_heading_is_indented() {
+        let entitlement = json!({ "resource": "skin:a", "account_id": "7", "state": "ACTIVE" });
+        let result = json!({ "effect": "applied", "entitlement": entitlement, "event_id": "9" });
+        assert_eq!(show_change(&result), "applied: skin:a of account 7 is ACTIVE\n  event 9");
+        let request = json!({ "caller": "shop", "recorded_at": "then", "user_id": "1", "results": [result] });
+        let expected =
+            "Applied once for shop, at then, for user 1\n  applied: skin:a of account 7 is ACTIVE\n  event 9";
+        assert_eq!(show_request(&request), expected);
+    }
 }

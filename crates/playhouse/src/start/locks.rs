@@ -17,13 +17,17 @@ use service::{Context, OpenError, OperatorRoute, Screen, Service, ServiceParts};
 use self::waits::LocksAdmin;
 use crate::Settings;
 
-/// The routes and the screen of the locks. They are here and not in `hierlock`, because `service` depends on it.
+/// The tables, the routes and the screen of the locks. They are here and not in `hierlock`, because `service` depends on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wiring;
 
 impl Service for Wiring {
     fn name(&self) -> &'static str {
         "hierlock"
+    }
+
+    fn migrations(&self) -> Option<Migrations> {
+        Some(MIGRATIONS)
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
@@ -57,7 +61,7 @@ impl Service for Wiring {
 }
 
 /// The tables of the locks. With an embedded database, locks are in process and need none.
-pub(crate) const MIGRATIONS: Migrations = Migrations {
+const MIGRATIONS: Migrations = Migrations {
     component: "hierlock",
     list: &[
         Migration { version: 1, name: "hier_lock_buckets", sqlite: NOT_NEEDED, mysql: hierlock::SCHEMA[0] },

@@ -27,6 +27,7 @@ async fn help_texts_match_the_snapshots() {
         "entitlements history",
         "tickets",
         "token",
+        "trace",
         "completions",
     ] {
         let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();

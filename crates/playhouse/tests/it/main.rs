@@ -25,6 +25,7 @@ mod services;
 mod shop;
 mod status;
 mod tickets;
+mod trace;
 mod try_it;
 mod unsupported_servers;
 

@@ -60,12 +60,7 @@ pub(super) fn show(found: &Value) -> String {
             if found["everyone_waits"] == true { ", everyone waits" } else { "" }
         ),
         format!("  item        {}", text(&found["resource"])),
-        format!(
-            "  price       {} {}, {} per player",
-            terms["price"]["amount"],
-            text(&terms["price"]["currency"]),
-            terms["per_player"]
-        ),
+        format!("  price       {}, {} per player", price(&terms["price"]), terms["per_player"]),
         format!("  stock       {}", counts(&found["stock"])),
         format!("  line        {} waiting, {} inside", count(&found["waiting"]), found["inside"]),
         format!(
@@ -170,10 +165,9 @@ pub(super) fn refunds(found: &Value) -> String {
         let order = &refund["order"];
         let why = if refund["is_surplus"] == true { "paid twice" } else { "nothing left to sell" };
         format!(
-            "payment {}  {why}  {} {}  order {}  since {}  user {}",
+            "payment {}  {why}  {}  order {}  since {}  user {}",
             text(&refund["payment_id"]),
-            order["amount"],
-            text(&order["currency"]),
+            price(order),
             text(&order["order_id"]),
             text(&refund["since"]),
             text(&order["user_id"]),
@@ -195,12 +189,11 @@ pub(super) fn orders(found: &Value) -> String {
     let line = |order: &Value| {
         let payment = order["payment_id"].as_str().map(|id| format!("  payment {id}")).unwrap_or_default();
         format!(
-            "{}  {:<10}  {}  {} {}  {}  user {}{payment}",
+            "{}  {:<10}  {}  {}  {}  user {}{payment}",
             text(&order["order_id"]),
             text(&order["state"]),
             counted(&order["quantity"], "unit"),
-            order["amount"],
-            text(&order["currency"]),
+            price(order),
             text(&order["created_at"]),
             text(&order["user_id"]),
         )
@@ -210,6 +203,11 @@ pub(super) fn orders(found: &Value) -> String {
         lines.push("\nRefund these at the payment provider. Its webhook settles them.".to_owned());
     }
     lines.join("\n")
+}
+
+/// Formats the amount and the currency of an order or of terms.
+fn price(of: &Value) -> String {
+    drops::money(of["amount"].as_i64().unwrap_or_default(), text(&of["currency"]))
 }
 
 pub(super) fn settled(found: &Value) -> String {
