@@ -21,7 +21,7 @@ const MAX_BLOCKED: u32 = 20;
 const WAITING_CAP: u64 = 1_000;
 
 pub(crate) fn screens() -> Vec<Screen> {
-    const QUESTION: &str = "What is not out, which key blocks, what failed with which cause?";
+    const QUESTION: &str = "What is not published, which key blocks, what failed and why?";
     vec![
         Screen::listed(Menu::Events, "/console/pipeline", "Pipeline", QUESTION, pipeline),
         Screen::linked("/console/pipeline/{event}", "Event", "Was this event published?", one),
