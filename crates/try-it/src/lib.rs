@@ -5,7 +5,7 @@
 //! otherwise (sign in, notify, join a queue), and plant a failed event.
 //!
 //! # Invariants
-//! - **Nothing here works outside development.** Every route gets what it acts on from [`TryIt::tools`], which refuses unless
+//! - **Nothing here works outside development.** Every route gets what it acts on from `TryIt::tools`, which refuses unless
 //!   `console.try_it` is set. `playhouse dev` sets it.
 //! - **The same use cases as in production.** A sign-in, a notification and a ticket are made by the services that make all others.
 //! - **No token reaches the browser.** The screen shows the command that prints one.
