@@ -1,6 +1,6 @@
 //! Jobs: bulk actions of operators that run in the background, step by step.
 //!
-//! A service declares [kinds of jobs](service::Service::jobs), and its routes start them. A job is an item of a [work queue](work_queue),
+//! A service declares kinds of jobs (`Service::jobs`), and its routes start them. A job is an item of a [work queue](work_queue),
 //! so claims, leases, fencing numbers, retries and retention are those of every other queue. The payload of the item is the job and its
 //! progress.
 //!
