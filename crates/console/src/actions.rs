@@ -162,7 +162,7 @@ fn done(back: &str, operation: &Operation, body: &Bytes) -> Response {
     response
 }
 
-/// Summarises a response: its plain members.
+/// Summarises a response: its plain members, except ids and times, which the screen shows.
 fn summary(answer: &Value) -> String {
     const MEMBERS: usize = 6;
     let plain = |value: &Value| match value {
@@ -171,7 +171,8 @@ fn summary(answer: &Value) -> String {
         Value::Bool(flag) => Some(flag.to_string()),
         _ => None,
     };
-    let members = answer.as_object().into_iter().flatten();
+    let is_telling = |name: &str| name != "id" && !name.ends_with("_id") && !name.ends_with("_at");
+    let members = answer.as_object().into_iter().flatten().filter(|(name, _)| is_telling(name));
     let members = members.filter_map(|(name, value)| Some(format!("{name} {}", plain(value)?)));
     members.take(MEMBERS).collect::<Vec<_>>().join(", ")
 }
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn response_is_summarised_by_its_plain_members() {
-        assert_eq!(summary(&json!({ "state": "paused", "list": [1], "count": 3 })), "count 3, state paused");
+        assert_eq!(summary(&json!({ "state": "paused", "list": [1], "count": 3, "drop_id": "d1" })), "count 3, state paused");
         assert_eq!(summary(&json!([1, 2])), "");
     }
 }

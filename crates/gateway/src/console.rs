@@ -1,4 +1,4 @@
-//! The screen of the limits: whom do we turn away, by which rule?
+//! The screen of the limits: which callers do we turn away, by which rule?
 
 use base::error::chain;
 use base::id::Uuid;
@@ -55,7 +55,7 @@ const fn refusals(
 
 /// Returns the screen.
 pub(crate) fn screens() -> Vec<Screen> {
-    vec![Screen::listed(Menu::System, PATH, "Limits", "Whom do we turn away, by which rule?", read)]
+    vec![Screen::listed(Menu::System, PATH, "Limits", "Which callers do we turn away, by which rule?", read)]
 }
 
 async fn read(admin: LimitsAdmin, _: ScreenRequest) -> Result<View, Problem> {

@@ -56,7 +56,7 @@ pub(crate) struct StoredSession {
     pub(crate) operator: String,
     /// The hash of the configured token that the operator signed in with.
     pub(crate) token_hash: Option<String>,
-    /// The subject of an operator whom the issuer authenticated.
+    /// The subject of an operator that the issuer authenticated.
     pub(crate) subject: Option<String>,
     pub(crate) read_only: bool,
 }
@@ -87,7 +87,7 @@ impl ConsoleSessions {
         Ok(Some(operator.clone()))
     }
 
-    /// Starts the session of an operator whom the issuer has authenticated.
+    /// Starts the session of an operator that the issuer has authenticated.
     pub async fn begin(&self, new: NewSession<'_>, operator: &Operator) -> Result<(), Error> {
         self.begin_as(new, operator, None).await
     }

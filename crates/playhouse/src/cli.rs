@@ -242,7 +242,7 @@ pub enum LocksCommand {
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Show who waits for whom now, and since when
+    /// Show who waits, who blocks, and since when
     ///
     /// With MySQL or MariaDB, the waits are those of all processes. With an embedded database, and for transactions that wait for their
     /// turn, they are those of the process that answers.

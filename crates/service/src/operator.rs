@@ -201,7 +201,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Returns the subject at the issuer, of an operator whom the issuer authenticated.
+    /// Returns the subject at the issuer, of an operator that the issuer authenticated.
     pub fn subject(&self) -> Option<&str> {
         match &self.proof {
             Proof::IssuedToken { subject } => Some(subject),

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! Who waits, and who blocks.
 
 use base::Timestamp;
 use hierlock::{Error, LockWait, RowHolders};

@@ -1,4 +1,4 @@
-//! `playhouse locks waits`: who waits for whom now. `playhouse locks end`: ends a session in the way.
+//! `playhouse locks waits`: who waits and who blocks now. `playhouse locks end`: ends a session in the way.
 
 use reqwest::Method;
 use serde_json::Value;

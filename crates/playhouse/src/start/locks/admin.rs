@@ -27,7 +27,7 @@ const END: Operation = Operation::new(
 )
 .dangerous();
 
-/// Returns `/locks/hot`, the rows with the longest waits of this process, `/locks/waits`, who waits for whom now, and
+/// Returns `/locks/hot`, the rows with the longest waits of this process, `/locks/waits`, who waits and who blocks now, and
 /// `/locks/sessions/{session}/end`, which ends a session in the way.
 pub(super) fn operator_routes() -> Vec<OperatorRoute> {
     vec![

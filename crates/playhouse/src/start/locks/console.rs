@@ -1,4 +1,4 @@
-//! The screen of the locks: who waits for whom?
+//! The screen of the locks: who waits, and who blocks?
 
 use base::counted;
 use base::id::Uuid;
@@ -19,7 +19,7 @@ const MAX_BLOCKERS: usize = 3;
 
 /// Returns the screen.
 pub(super) fn screens() -> Vec<Screen> {
-    vec![Screen::listed(Menu::System, PATH, "Locks", "Who waits for whom?", read)]
+    vec![Screen::listed(Menu::System, PATH, "Locks", "Who waits, and who blocks?", read)]
 }
 
 async fn read(admin: LocksAdmin, _: ScreenRequest) -> Result<View, Problem> {
