@@ -301,7 +301,10 @@ mod tests {
 
     #[test]
     fn response_is_summarised_by_its_plain_members() {
-        assert_eq!(summary(&json!({ "state": "paused", "list": [1], "count": 3, "drop_id": "d1" })), "count 3, state paused");
+        assert_eq!(
+            summary(&json!({ "state": "paused", "list": [1], "count": 3, "drop_id": "d1" })),
+            "count 3, state paused"
+        );
         assert_eq!(summary(&json!([1, 2])), "");
     }
 }
