@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use url::Url;
 
 use service::{Listen, Role};
@@ -76,7 +76,7 @@ impl Sockets {
         let mut failed = Vec::new();
         let mut bind = async |listener: Listener| {
             let address = listener.address(&settings.shared.listen);
-            let bound = TcpListener::bind(address).await;
+            let bound = bind_socket(address, settings.shared.listen.limits.max_connections);
             bound
                 .map_err(|error| failed.push(format!("listen.{} = {address}: {error}", listener.name())))
                 .ok()
@@ -105,6 +105,17 @@ impl Sockets {
             .collect::<io::Result<_>>()
             .map(Addresses)
     }
+}
+
+/// Binds an address. The kernel keeps up to `backlog` connections that are not accepted yet; its own limit is `net.core.somaxconn`.
+///
+/// `TcpListener::bind` keeps only 128. When a thousand players connect at once, the others are lost: they connect, and get no answer.
+fn bind_socket(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restarted process can bind while connections of the previous one are still being closed.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(backlog)
 }
 
 /// The tokens that `playhouse dev` creates for trying things out.
@@ -169,4 +180,25 @@ pub(crate) fn common_routes() -> Router {
     Router::new()
         .route("/", get(async || Json(json!({ "name": "playhouse", "version": VERSION }))))
         .route("/healthz", get(async || Json(json!({ "alive": true }))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpStream;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn burst_of_connections_waits_to_be_accepted() {
+        let listener = bind_socket("127.0.0.1:0".parse().unwrap(), 20_000).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        for number in 0..1_000 {
+            let connected = timeout(Duration::from_secs(5), TcpStream::connect(address)).await;
+            waiting.push(connected.unwrap_or_else(|_| panic!("connection {number} was lost")).unwrap());
+        }
+    }
 }
