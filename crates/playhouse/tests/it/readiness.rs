@@ -44,6 +44,12 @@ impl RoleProcess {
         };
         let ready = impact < Impact::NotReady;
         let expected = json!({ "ready": ready, "degraded": impact > Impact::Unaffected, "lacks": lacks });
+        let degraded = needs.iter().filter(|need| need.impact > Impact::Unaffected).map(|need| {
+            let degraded = i32::from(Some(need.part) == away);
+            format!("playhouse_role_degraded{{role=\"{role}\",part=\"{}\"}} {degraded}\n", need.part)
+        });
+        let ready_metric = format!("playhouse_role_ready{{role=\"{role}\"}} {}\n", i32::from(ready));
+        let samples: Vec<String> = std::iter::once(ready_metric).chain(degraded).collect();
         eventually(&format!("{role} without {away:?} is {impact:?}"), PATIENCE, async || {
             let (status, body) = self.readyz().await;
             // "Unaffected" counts only once the process has noticed the outage.
@@ -53,19 +59,18 @@ impl RoleProcess {
                 && status == if ready { 200 } else { 503 }
                 && body["ready"] == ready
                 && body["degraded"] == expected["degraded"];
-            if noticed && fits { Ok(()) } else { Err(format!("{status} {body}")) }
+            if !(noticed && fits) {
+                return Err(format!("{status} {body}"));
+            }
+            // A part may change between the two requests, so both are read again until they agree.
+            let (_, metrics) = get(format!("http://{}/metrics", self.at["admin"])).await;
+            let metrics = metrics.as_str().unwrap();
+            match samples.iter().find(|sample| !metrics.contains(*sample)) {
+                Some(missing) => Err(format!("/readyz fits, but the metrics lack {missing}")),
+                None => Ok(()),
+            }
         })
         .await;
-        let (_, metrics) = get(format!("http://{}/metrics", self.at["admin"])).await;
-        let metrics = metrics.as_str().unwrap().to_owned();
-        let counted = format!("playhouse_role_ready{{role=\"{role}\"}} {}\n", i32::from(ready));
-        assert!(metrics.contains(&counted), "{counted} {metrics}");
-        for need in needs.iter().filter(|need| need.impact > Impact::Unaffected) {
-            let degraded = i32::from(Some(need.part) == away);
-            let counted =
-                format!("playhouse_role_degraded{{role=\"{role}\",part=\"{}\"}} {degraded}\n", need.part);
-            assert!(metrics.contains(&counted), "{counted} {metrics}");
-        }
     }
 }
 
