@@ -112,7 +112,7 @@ async fn unread_responses_do_not_accumulate() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_refusals_do_not_accumulate() {
-    let gateway = start("address = \"1/m burst 1\"").await;
+    let gateway = start("address = \"1/h burst 1\"").await;
     let mut client = RawHttp2::connect(address(&gateway), 1 << 20).await.unwrap();
     let requests = [Frame::get(1, "/healthz", &[]), Frame::get(3, "/healthz", &[])];
     client.send_all(requests).await.unwrap();
