@@ -25,4 +25,5 @@ mod trace;
 mod wiring;
 
 pub use config::Config;
+pub use render::standalone_page;
 pub use wiring::{Wiring, routes};

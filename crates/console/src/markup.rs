@@ -24,6 +24,12 @@ impl Markup {
         Self(escape(text))
     }
 
+    /// Creates a style element from a style sheet of the program, for documents that are not served.
+    pub(crate) fn own_styles(css: &'static str) -> Self {
+        debug_assert!(!css.contains("</"), "a style sheet cannot end its element");
+        Self(format!("<style>{css}</style>"))
+    }
+
     /// Appends another piece.
     pub(crate) fn push(&mut self, other: impl Into<Self>) {
         self.0.push_str(&other.into().0);

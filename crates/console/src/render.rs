@@ -99,6 +99,12 @@ pub(crate) struct Fragment {
     pub(crate) markup: Markup,
 }
 
+/// Renders a view as a document that can be kept and opened without a server, such as a report. Actions and filters are left out.
+pub fn standalone_page(title: &str, question: &str, view: &View) -> String {
+    let context = Context { path: "", query: &BTreeMap::new(), offers: &|_| None };
+    shell::standalone(title, question, self::view(view, &context))
+}
+
 /// Renders all sections of a view.
 pub(crate) fn view(view: &View, context: &Context<'_>) -> Markup {
     view.sections.iter().map(|section| self::section(section, context).markup).collect()

@@ -90,6 +90,22 @@ pub(super) fn document(title: &str, body: Element) -> String {
     format!("<!doctype html>\n{}\n", html.as_str())
 }
 
+/// Renders a view as a document that needs no server: its styles are in it, and it has no scripts.
+pub(crate) fn standalone(title: &str, question: &str, body: Markup) -> String {
+    let meta = |name: &str, content: &str| tag("meta").attr("name", name).attr("content", content);
+    let head = tag("head")
+        .child(tag("meta").attr("charset", "utf-8"))
+        .child(meta("viewport", "width=device-width, initial-scale=1"))
+        .child(meta("color-scheme", "light dark"))
+        .child(tag("title").text(&format!("{title} \u{b7} Playhouse")))
+        .child(Markup::own_styles(include_str!("../assets/console.css")));
+    let titles = tag("div").child(brand()).child(tag("h1").text(title));
+    let titles = titles.child(tag("p").class("question").text(question));
+    let main = tag("main").child(tag("header").class("page-head").child(titles)).child(body);
+    let html = tag("html").attr("lang", "en").child(head).child(tag("body").child(main));
+    format!("<!doctype html>\n{}\n", Markup::from(html).as_str())
+}
+
 /// Renders the name of the product, with its mark.
 pub(super) fn brand() -> Element {
     let shape = |d: &str| tag("path").attr("d", d);
