@@ -20,6 +20,7 @@ use futures::future::BoxFuture;
 use outbox::Outbox;
 use proto::playhouse::{MatchMade, MatchesMade};
 use runtime::batch::Batcher;
+use runtime::fault;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -249,6 +250,10 @@ impl OutboxWriter {
                 Some(event) => {
                     size += event.data.as_bytes().len();
                     events.push(event);
+                    if fault::is_planted("matchmaking.double_match") {
+                        let again = MatchMade { match_id: MatchId::generate().to_string(), ..match_.clone() };
+                        events.extend(event::event(&again));
+                    }
                 }
                 None => unreadable.push(match_.clone()),
             }

@@ -243,6 +243,11 @@ impl Intake {
         let notifications = &self.notifications;
         let interpreted: Vec<&InterpretedEvent> =
             events.iter().filter_map(|event| event.interpreted.as_ref().ok()).collect();
+        let is_lost = |event: &InterpretedEvent| {
+            !event.messages.is_empty() && fault::is_planted("notification_intake.lost")
+        };
+        let interpreted: Vec<&InterpretedEvent> =
+            interpreted.into_iter().filter(|event| !is_lost(event)).collect();
         let batch = notifications.prepare_intake(&interpreted).await?;
         let (mut tx, new) = store::begin_intake(&notifications.0.db, &batch.ids()).await?;
         let taken_up_to = store::lock_reader(&mut tx, CONSUMER).await?;

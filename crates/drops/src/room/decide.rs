@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use account::UserId;
 use base::Timestamp;
+use runtime::fault;
 
 use super::Join;
 use crate::error::Error;
@@ -130,13 +131,15 @@ impl<'a> Decider<'a> {
         self.expired.extend(expired);
         self.joined += 1;
         let lane = drop.terms.lane(|resource| owns.iter().any(|owned| owned == resource));
+        // A planted fault puts this player at the front.
+        let number = if fault::is_planted("drops.inverted_line") { 0 } else { self.joined };
         let entry = LineEntry {
             user: join.user,
             account: join.account,
             state: EntryState::Waiting,
             left_reason: None,
             number: self.joined,
-            place: drop.place_of(join.user, lane, self.joined),
+            place: drop.place_of(join.user, lane, number),
             joined_at: now,
             admission: AdmissionId::generate(),
             entered_at: None,
