@@ -5,6 +5,7 @@ mod drops;
 mod jobs;
 mod notifications;
 mod players;
+mod simulate;
 mod trace;
 mod try_it;
 
@@ -24,6 +25,7 @@ pub(crate) use notifications::{
     Webhooks, WebhooksCommand,
 };
 pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
+pub(crate) use simulate::Simulate;
 pub(crate) use trace::Trace;
 pub(crate) use try_it::{TryIt, TryItCommand};
 
@@ -62,6 +64,7 @@ pub enum Command {
     AuditLog(AuditLog),
     Token(Token),
     TryIt(TryIt),
+    Simulate(Simulate),
     Completions(Completions),
 }
 

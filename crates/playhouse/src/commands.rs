@@ -17,6 +17,7 @@ mod locks;
 mod migrate;
 mod outbox;
 mod serve;
+mod simulate;
 mod status;
 mod tickets;
 mod token;
@@ -91,6 +92,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitStatus> {
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
         Command::AuditLog(args) => runtime()?.block_on(audit_log::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),
+        Command::Simulate(args) => runtime()?.block_on(simulate::run(args)),
         Command::TryIt(args) => runtime()?.block_on(try_it::run(args)),
         Command::Completions(args) => {
             let mut script = Vec::new();

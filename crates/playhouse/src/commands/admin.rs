@@ -62,6 +62,21 @@ impl AdminClient {
         &self.url
     }
 
+    /// Returns the operator token: the given one, or that of a `playhouse dev` on this machine.
+    pub(super) async fn token(&self) -> anyhow::Result<String> {
+        if let Some(token) = &self.token {
+            return Ok(token.secret.clone());
+        }
+        let client = Client::builder().timeout(TIMEOUT).build()?;
+        token_of_dev(&client, &self.url).await.with_context(|| {
+            format!(
+                "no operator token for {}. Is `playhouse dev` running there? For another instance set {TOKEN_VARIABLE}, or name the \
+                 file with --operator-token-file",
+                self.url
+            )
+        })
+    }
+
     /// Sends a request without a body.
     pub(super) async fn call(&self, method: Method, path: &str) -> anyhow::Result<Value> {
         self.send(method, path, |request| request).await

@@ -86,7 +86,9 @@ fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
     let file =
         file.to_str().ok_or_else(|| UsageError(format!("--data: {} is not valid UTF-8", data.display())))?;
     // The banner is all that a newcomer should see; `--set telemetry.log=info` shows the log.
-    let layers = reference_layers().with_default("telemetry.log", "warn").with_env(environment()?);
+    let layers = reference_layers().with_default("telemetry.log", "warn");
+    // `playhouse simulate` gives each of its players an address of their own.
+    let layers = layers.with_default("listen.trusted_proxies", "127.0.0.0/8,::1").with_env(environment()?);
     let layers = with_set(layers, &args.set).with_flag("--data", "db.url", format!("sqlite:{file}"));
     let layers =
         FIXED.iter().fold(layers, |layers, (key, value)| layers.with_flag("playhouse dev", key, *value));

@@ -1,0 +1,109 @@
+//! What players saw and what the instance says afterwards. The checks read nothing else.
+
+/// Everything that the checks look at.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    pub players: Vec<PlayerHistory>,
+    /// The drop as the instance has it. None if the scenario has no drop.
+    pub drop: Option<DropTruth>,
+}
+
+/// A player's simulation.
+#[derive(Clone, Debug, Default)]
+pub struct PlayerHistory {
+    pub name: String,
+    pub user_id: String,
+    /// Steps without an outcome, with the cause.
+    pub lost: Vec<String>,
+    /// How the purchase ended. None if the player wanted none.
+    pub purchase: Option<Purchase>,
+    pub orders: Vec<Order>,
+    /// How many units of the drop the player owns.
+    pub owned: u64,
+    pub tickets: Vec<Ticket>,
+    /// The whole inbox since the simulation began, the oldest first.
+    pub inbox: Vec<Notification>,
+    pub devices: Vec<DeviceHistory>,
+}
+
+/// How a purchase ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purchase {
+    /// The player paid, and the order was PAID.
+    Bought { order_id: String },
+    /// The player paid, and the order is due for a refund.
+    RefundDue { order_id: String },
+    /// The player was admitted and found nothing left.
+    SoldOut,
+    /// The player was admitted and did not reserve, or did not pay.
+    NotWanted,
+    /// The player waited until the drop ended.
+    WaitedInVain,
+    /// The drop had ended before the player arrived.
+    TooLate,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub order_id: String,
+    pub state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub ticket_id: String,
+    pub outcome: TicketOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TicketOutcome {
+    Assigned { connection: String },
+    Cancelled,
+}
+
+/// A notification in an inbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notification {
+    pub notification_id: String,
+    pub position: u64,
+    pub template: String,
+    /// The match, if it is about one.
+    pub match_id: Option<String>,
+    /// The tickets of that match.
+    pub ticket_ids: Vec<String>,
+    pub order_id: Option<String>,
+}
+
+/// What one device of a player received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceHistory {
+    /// The position that its first stream started from.
+    pub from: u64,
+    /// The notifications in the order of arrival: position and id.
+    pub seen: Vec<(u64, String)>,
+    /// How often it sent its position and the stream did not resume there.
+    pub not_resumed: u32,
+}
+
+/// A drop as the instance has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DropTruth {
+    pub drop_id: String,
+    /// Initial stock and later adjustments.
+    pub total: i64,
+    pub sold: i64,
+    /// Differences that the instance's own audit found.
+    pub differences: Vec<String>,
+    pub line: Vec<LineEntry>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LineEntry {
+    pub user_id: String,
+    /// WAITING, ENTERED, LEFT or EXPIRED.
+    pub state: String,
+    pub number: u64,
+    pub place: u64,
+    /// RFC 3339, which sorts as text.
+    pub entered_at: Option<String>,
+}

@@ -1,0 +1,108 @@
+//! Reads what the instance knows of a player at the end.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{Player, SignedIn, expect};
+use crate::api::{Call, GaveUp};
+use crate::checks::missing_notifications;
+use crate::history::{Notification, Order, PlayerHistory, Purchase};
+
+/// How long notifications may take to arrive after the last player has finished.
+const SETTLE: Duration = Duration::from_secs(30);
+const PAGE: usize = 100;
+
+impl Player {
+    /// Waits until everything has arrived that is owed to the player, closes the streams and returns the history. A missing notification
+    /// is in the history as missing: the checks report it.
+    pub(crate) async fn finish(mut self) -> PlayerHistory {
+        let mut history = PlayerHistory {
+            name: self.name.clone(),
+            lost: std::mem::take(&mut self.lost),
+            purchase: self.purchase.take(),
+            tickets: std::mem::take(&mut self.tickets),
+            ..PlayerHistory::default()
+        };
+        let Some(signed_in) = self.signed_in.take() else { return history };
+        history.user_id.clone_from(&signed_in.user_id);
+        if let Err(GaveUp(why)) = self.read(&signed_in, &mut history).await {
+            history.lost.push(format!("cannot be read at the end: {why}"));
+        }
+        history.devices = signed_in.devices.iter().map(|device| device.history()).collect();
+        drop(signed_in.online);
+        signed_in.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        history
+    }
+
+    async fn read(&self, from: &SignedIn, history: &mut PlayerHistory) -> Result<(), GaveUp> {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            history.inbox = self.inbox(from).await?;
+            let last = history.inbox.last().map_or(from.from, |notification| notification.position);
+            let is_there = missing_notifications(history).is_empty();
+            let is_seen = from.devices.iter().all(|device| device.position() >= last);
+            if is_there && is_seen || Instant::now() >= deadline {
+                break;
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        if matches!(history.purchase, None | Some(Purchase::TooLate)) {
+            return Ok(());
+        }
+        let orders = self.get(from, "orders", "/v1/orders?limit=100").await?;
+        history.orders = items(&orders, "orders")
+            .iter()
+            .filter(|order| order["drop_id"].as_str() == self.world.drop_id.as_deref())
+            .map(|order| Order { order_id: text(&order["order_id"]), state: text(&order["state"]) })
+            .collect();
+        let owned = self.get(from, "entitlements", "/v1/entitlements").await?;
+        let resource = self.world.resource();
+        let units = items(&owned, "entitlements").iter().filter(|one| one["resource"] == resource.as_str());
+        history.owned = units.map(|one| one["quantity"].as_u64().unwrap_or(1)).sum();
+        Ok(())
+    }
+
+    /// Reads the inbox since the sign-in, the oldest first.
+    async fn inbox(&self, from: &SignedIn) -> Result<Vec<Notification>, GaveUp> {
+        let mut inbox: Vec<Notification> = Vec::new();
+        loop {
+            let before = inbox.last().map_or(String::new(), |last| format!("&before={}", last.position));
+            let path = format!("/v1/notifications?limit={PAGE}{before}");
+            let page = self.get(from, "inbox", &path).await?;
+            let page = items(&page, "notifications");
+            inbox.extend(page.iter().map(notification).filter(|one| one.position > from.from));
+            let is_last =
+                page.len() < PAGE || page.iter().any(|one| one["position"].as_u64() <= Some(from.from));
+            if is_last {
+                inbox.reverse();
+                return Ok(inbox);
+            }
+        }
+    }
+
+    async fn get(&self, from: &SignedIn, what: &'static str, path: &str) -> Result<Value, GaveUp> {
+        expect(self.world.api.player(&from.credentials, &Call::get(what, path)).await?)
+    }
+}
+
+fn notification(value: &Value) -> Notification {
+    let data = &value["data"];
+    Notification {
+        notification_id: text(&value["notification_id"]),
+        position: value["position"].as_u64().unwrap_or_default(),
+        template: text(&value["template"]),
+        match_id: data["match_id"].as_str().map(ToOwned::to_owned),
+        ticket_ids: items(data, "ticket_ids").iter().map(text).collect(),
+        order_id: data["order_id"].as_str().map(ToOwned::to_owned),
+    }
+}
+
+fn items<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

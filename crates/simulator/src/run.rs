@@ -1,0 +1,201 @@
+//! The run: prepares the instance, lets the players live, and collects what they saw.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Clock;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use uuid::Uuid;
+
+use crate::api::{Api, Call, GaveUp};
+use crate::checks::check;
+use crate::device::stream_client;
+use crate::history::{DropTruth, History};
+use crate::meter::Meter;
+use crate::operator;
+use crate::player::Player;
+use crate::processes::{Processes, raise_file_limit};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::scenario::Scenario;
+use crate::target::Target;
+use crate::world::World;
+
+/// How many players are read at a time at the end.
+const READ_AT_ONCE: usize = 64;
+/// How long requests are repeated after the players have given up: the truth is read then.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// What to run.
+#[derive(Debug)]
+pub struct Options {
+    pub scenario: Scenario,
+    /// The name of the scenario in the report.
+    pub name: String,
+    pub seed: u64,
+    pub clock: Clock,
+    /// Processes of the simulator that are killed and restarted during the run.
+    pub faults: Option<Processes>,
+}
+
+/// Runs a scenario. Fails only if the instance cannot be prepared; broken promises are in the report.
+pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
+    let Options { scenario, name, seed, faults, clock } = options;
+    raise_file_limit();
+    let began = clock.now();
+    let meter = Arc::new(Meter::new());
+    let started = Instant::now();
+    let players_end = started + scenario.give_up;
+    let api = Api::new(&target, meter.clone(), players_end + GRACE)?;
+    let run = Uuid::new_v4().simple().to_string()[..8].to_owned();
+    let mut world = World {
+        scenario,
+        target,
+        api,
+        streams: stream_client()?,
+        players_end,
+        run,
+        seed,
+        clock,
+        drop_id: None,
+        queue: None,
+    };
+    prepare(&mut world).await?;
+    let world = Arc::new(world);
+    let progress = Progress::start(world.clone());
+    let opening = tokio::spawn(open_in_time(world.clone()));
+    let faulting = faults.map(|processes| tokio::spawn(cause_faults(world.clone(), processes)));
+    let mut living: JoinSet<Player> = (0..world.scenario.players as usize)
+        .map(|number| Player::new(world.clone(), number).live(started))
+        .collect();
+    let mut players = Vec::with_capacity(living.len());
+    while let Some(player) = living.join_next().await {
+        players.extend(player.ok());
+    }
+    opening.abort();
+    // All processes run again before the truth is read.
+    let processes = match faulting {
+        Some(task) => Some(task_end(&world, task).await?),
+        None => None,
+    };
+    let history = collect(&world, players).await?;
+    progress.stop().await;
+    drop(processes);
+    let violations = check(&history);
+    let figures = meter.snapshot();
+    Ok(Report {
+        name,
+        seed,
+        run: world.run.clone(),
+        began,
+        took: started.elapsed(),
+        scenario: world.scenario.clone(),
+        figures,
+        history,
+        violations,
+    })
+}
+
+/// Finds the queue, and creates the drop.
+async fn prepare(world: &mut World) -> Result<(), GaveUp> {
+    let config = world.api.anyone(&Call::get("client config", "/v1/client-config")).await?;
+    if !config.is_success() {
+        return Err(GaveUp(format!("the gateway answered /v1/client-config with {}", config.describe())));
+    }
+    if world.scenario.matchmaking.share > 0.0 {
+        let queues = config.body["queues"].as_array().cloned().unwrap_or_default();
+        let listed: Vec<&str> = queues.iter().filter_map(|queue| queue.as_str()).collect();
+        let wanted = world.scenario.matchmaking.queue.as_deref().or(listed.first().copied());
+        let Some(queue) = wanted.filter(|queue| listed.contains(queue)) else {
+            let wanted = wanted
+                .map_or("no queue is configured".to_owned(), |queue| format!("there is no queue {queue:?}"));
+            return Err(GaveUp(format!(
+                "{wanted} on this instance. Its queues: {listed:?}. Set matchmaking.share to 0 to play no matches"
+            )));
+        };
+        world.queue = Some(queue.to_owned());
+    }
+    if world.scenario.drop.share > 0.0 {
+        let created =
+            operator::create_drop(&world.api, &world.scenario.drop, &world.run, &world.resource()).await?;
+        world.drop_id = Some(created);
+    }
+    Ok(())
+}
+
+/// Opens the drop when enough players have arrived, and notes the line and the stock every second.
+async fn open_in_time(world: Arc<World>) {
+    let Some(drop_id) = &world.drop_id else { return };
+    let after = f64::from(world.scenario.players) * world.scenario.drop.opens_after;
+    let mut every_second = interval(Duration::from_secs(1));
+    every_second.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut is_open = false;
+    loop {
+        every_second.tick().await;
+        if !is_open && world.api.meter.counts().arrived as f64 >= after {
+            is_open = operator::open_drop(&world.api, drop_id).await.is_ok();
+            world.api.meter.mark("the drop opens".to_owned());
+        }
+        if let Some((waiting, available)) = operator::watch_drop(&world.api, drop_id).await {
+            world.api.meter.sample(waiting, available);
+        }
+    }
+}
+
+/// Kills a process now and then and restarts it, until all players have finished. All processes run at the end.
+async fn cause_faults(world: Arc<World>, mut processes: Processes) -> Result<Processes, GaveUp> {
+    let plan = world.scenario.faults;
+    let mut random = fastrand::Rng::with_seed(world.seed);
+    let all = u64::from(world.scenario.players);
+    while world.api.meter.counts().finished < all {
+        let (until, victim) = (Instant::now() + plan.every, random.usize(..processes.count()));
+        while Instant::now() < until && world.api.meter.counts().finished < all {
+            sleep(Duration::from_millis(200)).await;
+        }
+        if world.api.meter.counts().finished >= all {
+            break;
+        }
+        world.api.meter.mark(format!("process {} is killed", victim + 1));
+        processes.kill(victim).await;
+        sleep(plan.down_for).await;
+        processes.restart(victim).await?;
+        world.api.meter.mark(format!("process {} runs again", victim + 1));
+    }
+    Ok(processes)
+}
+
+async fn task_end(
+    world: &World,
+    task: tokio::task::JoinHandle<Result<Processes, GaveUp>>,
+) -> Result<Processes, GaveUp> {
+    let wait = world.scenario.faults.down_for + GRACE;
+    match tokio::time::timeout(wait, task).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(error)) => Err(GaveUp(format!("the faults ended early: {error}"))),
+        Err(_) => Err(GaveUp("a killed process did not start again".to_owned())),
+    }
+}
+
+/// Reads back what the instance knows of the players and the drop.
+async fn collect(world: &World, players: Vec<Player>) -> Result<History, GaveUp> {
+    // The drop first: players who still wait are notified that it ended.
+    if let Some(drop_id) = &world.drop_id {
+        operator::close_drop(&world.api, drop_id).await?;
+    }
+    let mut waiting = players.into_iter();
+    let mut reading: FuturesUnordered<_> = waiting.by_ref().take(READ_AT_ONCE).map(Player::finish).collect();
+    let mut histories = Vec::new();
+    while let Some(history) = reading.next().await {
+        histories.push(history);
+        reading.extend(waiting.next().map(Player::finish));
+    }
+    histories.sort_by(|one, other| one.name.cmp(&other.name));
+    let drop: Option<DropTruth> = match &world.drop_id {
+        Some(drop_id) => Some(operator::read_drop(&world.api, drop_id).await?),
+        None => None,
+    };
+    Ok(History { players: histories, drop })
+}
