@@ -50,7 +50,7 @@ impl Report {
                     Purchase::Bought { .. } => "bought",
                     Purchase::RefundDue { .. } => "paid too late, refund due",
                     Purchase::SoldOut => "found nothing left",
-                    Purchase::NotWanted => "were admitted and did not buy",
+                    Purchase::NotWanted => "admitted, did not buy",
                     Purchase::WaitedInVain => "waited until the end",
                     Purchase::TooLate => "came after the end",
                 });
@@ -65,7 +65,7 @@ impl Report {
         const ORDER: [&str; 8] = [
             "bought",
             "found nothing left",
-            "were admitted and did not buy",
+            "admitted, did not buy",
             "paid too late, refund due",
             "waited until the end",
             "came after the end",

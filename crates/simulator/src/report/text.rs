@@ -22,23 +22,26 @@ impl fmt::Display for Report {
             self.seed,
             self.run,
         )?;
-        for (name, count) in self.outcomes() {
-            writeln!(f, "  {count:>8} {name}")?;
+        let mut rows = self.outcomes();
+        rows.extend([
+            ("notifications on streams", counts.notified),
+            ("reconnects", counts.reconnects),
+            ("requests", counts.requests),
+            ("retries", counts.retries),
+        ]);
+        for (name, count) in rows {
+            writeln!(f, "  {name:<32} {count:>8}")?;
         }
-        writeln!(
-            f,
-            "  {:>8} notifications received on streams, {} reconnects",
-            counts.notified, counts.reconnects
-        )?;
-        writeln!(f, "  {:>8} requests, {}\n", counts.requests, counted(counts.retries, "retry"))?;
+        writeln!(f)?;
         writeln!(f, "  {:<16} {:>8} {:>9} {:>9} {:>9}", "request", "count", "p50 ms", "p99 ms", "max ms")?;
         for (name, call) in &self.figures.calls {
             let at = |quantile| millis(call.latency.value_at_quantile(quantile));
             let (count, max) = (call.latency.len(), millis(call.latency.max()));
             writeln!(f, "  {name:<16} {count:>8} {:>9.1} {:>9.1} {max:>9.1}", at(0.5), at(0.99))?;
         }
+        writeln!(f)?;
         for (at, what) in &self.figures.marks {
-            writeln!(f, "\n  after {at:.1} s: {what}")?;
+            writeln!(f, "  after {at:>5.1} s  {what}")?;
         }
         writeln!(f)?;
         for promise in Promise::ALL {
