@@ -1,5 +1,6 @@
 //! The table of routes, and the router that is built from it.
 
+mod client_assets;
 mod client_config;
 mod docs;
 mod home;
@@ -101,6 +102,7 @@ fn table() -> Table {
     Table(Vec::new())
         .row(Row::get("/", Anyone, Page), pages::index)
         .row(Row::get("/assets/{file}", Anyone, Page), pages::asset)
+        .row(Row::get("/assets/client/{file}", Anyone, Page), client_assets::file)
         .row(Row::get("/docs", Anyone, Page), pages::docs)
         .row(Row::get("/openapi.json", Anyone, Page), pages::openapi)
         .row(Row::get("/healthz", Anyone, Page), pages::health)
