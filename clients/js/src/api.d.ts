@@ -160,6 +160,21 @@ export interface EntitlementView {
   version: number;
 }
 
+/** What happened after the client's position, and the current counts and tickets. */
+export interface EventsAnswer {
+  inbox?: CountsAnswer | null;
+  /** Send it as `after` of the next request. */
+  last_event_id: string;
+  /** The notifications after the position, in order; up to 100. The next request returns further ones at once. */
+  notifications: NotificationAnswer[];
+  /** False if no position was sent or it is no longer known: reload the list. */
+  resumed: boolean;
+  /** A digest of the counts and tickets. Send it with the next request. */
+  seen: string;
+  /** All tickets now, sorted by age, the oldest first. Missing if they could not be read in time. */
+  tickets?: TicketAnswer[] | null;
+}
+
 /** The home screen of a player. */
 export interface Home {
   account: Part_Me;
@@ -649,6 +664,20 @@ export interface Operations {
       limit?: number;
     };
     response: PlayerEntitlements;
+  };
+  /** Wait for the player's events */
+  events: {
+    method: "GET";
+    path: "/v1/events";
+    query: {
+      /** The position of the last notification that the client has: the `last_event_id` of the previous response or of /v1/notifications. */
+      after?: string;
+      /** The `seen` of the previous response. Without it the response is immediate. */
+      seen?: string;
+      /** How many seconds to wait for a change, up to 30. Without it the response is immediate. */
+      wait?: number;
+    };
+    response: EventsAnswer;
   };
   /** Get the home screen */
   home: {

@@ -24,6 +24,8 @@ export class Live extends LiveStream {
   #held;
   // Whether the inbox was not available when the home screen was loaded.
   #lacksInbox = false;
+  // The counts that the last long poll returned.
+  #counts;
   // The digest of the counts and tickets that the last long poll returned.
   #seen;
 
@@ -83,10 +85,10 @@ export class Live extends LiveStream {
     for (const notification of answer.notifications) this.#onNotification(notification);
     this.#release();
     this.#position = Math.max(this.#position, Number(answer.last_event_id));
-    if (answer.inbox && answer.seen !== this.#seen) emit(this, "inbox", answer.inbox);
+    if (answer.inbox && !isSame(answer.inbox, this.#counts)) emit(this, "inbox", (this.#counts = answer.inbox));
     if (answer.tickets) {
       for (const ticket of answer.tickets) {
-        if (JSON.stringify(this.#tickets.get(ticket.ticket_id)) !== JSON.stringify(ticket)) this.#onTicket(ticket);
+        if (!isSame(ticket, this.#tickets.get(ticket.ticket_id))) this.#onTicket(ticket);
       }
       this.#dropOthers(answer.tickets);
     }
@@ -160,4 +162,9 @@ export class Live extends LiveStream {
 function positionOf(home) {
   const page = home.notifications.data;
   return page && Number(page.last_event_id);
+}
+
+// Compares two values of responses.
+function isSame(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
 }

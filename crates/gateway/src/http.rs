@@ -37,7 +37,7 @@ use crate::harden::with_cors;
 use crate::{Gateway, ServiceRoutes};
 
 pub(crate) use docs::Description;
-pub(crate) use stream::service_stream;
+pub(crate) use stream::{HEARTBEAT, service_stream};
 
 /// The path of the builtin issuer.
 pub(crate) const ISSUER: &str = "/issuer";
@@ -65,6 +65,7 @@ const ANY_PATH: &str = "/{*path}";
         tickets::cancel,
         stream::follow,
         stream::stream,
+        stream::events,
         notifications::list,
         notifications::counts,
         notifications::show,
@@ -116,6 +117,7 @@ fn table() -> Table {
         .row(Row::get("/v1/accounts", Player, Read), me::accounts)
         .row(Row::get("/v1/entitlements", Player, Read), me::entitlements)
         .row(Row::get("/v1/stream", Player, Stream), stream::stream)
+        .row(Row::get("/v1/events", Player, Read).with_extra_timeout(stream::MAX_WAIT), stream::events)
         .row(Row::get("/v1/notifications", Player, Read), notifications::list)
         .row(Row::get("/v1/notifications/counts", Player, Read), notifications::counts)
         .row(Row::post("/v1/notifications/mark", Player, Write), notifications::mark)
