@@ -68,8 +68,11 @@ class Bearer {
   }
 
   #dueAt(context) {
-    const expiresAt = this.#expiresAt();
-    this.#refreshAt ??= expiresAt - Math.min(REFRESH_EARLY, Math.max(0, expiresAt - context.serverNow()) * REFRESH_PART);
+    if (this.#refreshAt === undefined) {
+      const expiresAt = this.#expiresAt();
+      const life = lifeOf(this.#tokens.accessToken) ?? Math.max(0, expiresAt - context.serverNow());
+      this.#refreshAt = expiresAt - Math.min(REFRESH_EARLY, life * REFRESH_PART);
+    }
     return this.#refreshAt;
   }
 
@@ -136,12 +139,23 @@ class Bearer {
   }
 }
 
-// Returns the `exp` of a JWT in milliseconds. A token without one is used until it is refused.
-function expiryOf(token) {
+// Returns the claims of a JWT, or none if the token is not one.
+function claimsOf(token) {
   try {
-    const claims = JSON.parse(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")));
-    return Number.isFinite(claims.exp) ? claims.exp * 1000 : Infinity;
+    return JSON.parse(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")));
   } catch {
-    return Infinity;
+    return {};
   }
+}
+
+// Returns the `exp` of a token in milliseconds. A token without one is used until it is refused.
+function expiryOf(token) {
+  const { exp } = claimsOf(token);
+  return Number.isFinite(exp) ? exp * 1000 : Infinity;
+}
+
+// Returns for how many milliseconds a token was issued, if it says so.
+function lifeOf(token) {
+  const { exp, iat } = claimsOf(token);
+  return Number.isFinite(exp - iat) ? (exp - iat) * 1000 : undefined;
 }
