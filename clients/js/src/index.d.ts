@@ -42,6 +42,9 @@ export interface Storage {
   removeItem(key: string): void;
 }
 
+/** Returns a storage that ends with the program. */
+export function memoryStorage(): Storage;
+
 export interface PlayhouseOptions {
   /** The URL of the gateway. Default in browsers: the origin of the page. Required in Node. */
   baseUrl?: string;
@@ -102,7 +105,10 @@ export interface Tokens {
 }
 
 export interface BearerOptions extends Partial<Tokens> {
-  /** Gets new tokens. It is called once, however many calls wait for it. Default: the refresh token grant at `tokenEndpoint`. */
+  /**
+   * Gets new tokens. It is called once, however many calls wait for it. Throw {@link SignedOutError} if the player must sign in again;
+   * other errors count as a network that is down. Default: the refresh token grant at `tokenEndpoint`.
+   */
   refresh?: (tokens: Partial<Tokens>) => Promise<Tokens>;
   /** The issuer's token endpoint, for the default `refresh`. */
   tokenEndpoint?: string;
@@ -144,6 +150,8 @@ export class ProblemError extends PlayhouseError {
 
 /** The player is not signed in, or no longer. Sign in again. */
 export class SignedOutError extends PlayhouseError {
+  constructor(message?: string, options?: { code?: string; cause?: unknown });
+  /** `unauthenticated`, or the error of the issuer, such as `invalid_grant`. */
   readonly code: string;
 }
 /** The gateway could not be reached, or the connection broke. */
@@ -175,17 +183,20 @@ export interface LiveEnd {
   why: string;
 }
 
+/** As of `EventTarget`. */
+export type ListenerOptions = boolean | { capture?: boolean; once?: boolean; passive?: boolean; signal?: AbortSignal };
+
 /** An `EventTarget` whose events have their value in `detail`. */
-export interface Emitter<Events> extends EventTarget {
+export interface Emitter<Events> {
   addEventListener<Name extends keyof Events & string>(
     type: Name,
-    listener: ((event: CustomEvent<Events[Name]>) => void) | null,
-    options?: boolean | AddEventListenerOptions,
+    listener: (event: CustomEvent<Events[Name]>) => void,
+    options?: ListenerOptions,
   ): void;
   removeEventListener<Name extends keyof Events & string>(
     type: Name,
-    listener: ((event: CustomEvent<Events[Name]>) => void) | null,
-    options?: boolean | EventListenerOptions,
+    listener: (event: CustomEvent<Events[Name]>) => void,
+    options?: ListenerOptions,
   ): void;
   /** Calls `handler` with the detail of each event. Returns a function that removes it. */
   on<Name extends keyof Events & string>(type: Name, handler: (detail: Events[Name]) => void): () => void;
