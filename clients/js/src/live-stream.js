@@ -175,8 +175,9 @@ export class LiveStream extends Emitter {
       await this.#read(response.body.getReader(), heartbeat * SILENT_HEARTBEATS, connection, reading);
     } catch (error) {
       const cause = connection.signal.aborted ? connection.signal.reason : error;
-      // A connection that was in use and broke is opened again at once.
-      if (!(cause instanceof NetworkError && reading.hasEvents) && !(cause instanceof Reconnect)) throw cause;
+      // A connection that was in use and broke is opened again, like one that the server has closed.
+      const isOver = error instanceof Reconnect || (reading.hasEvents && cause instanceof NetworkError);
+      if (!isOver) throw cause;
     }
     this.#setState("connecting");
     return this.#retry;

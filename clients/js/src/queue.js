@@ -22,8 +22,9 @@ export class OfflineQueue extends Emitter {
   #expiresIn;
   #prefix;
   #lastTime = 0;
-  // The run in progress, and what ends the wait before the next one.
+  // The run in progress, whether another one was wanted meanwhile, and what ends the wait before the next one.
   #running;
+  #isWantedAgain = false;
   #retry;
   #failures = 0;
   #size = 0;
@@ -37,11 +38,18 @@ export class OfflineQueue extends Emitter {
     this.#expiresIn = expiresIn;
     this.#prefix = `playhouse:${client.transport.baseUrl}:`;
     this.#size = this.size;
-    const online = () => this.#start();
-    globalThis.addEventListener?.("online", online);
-    this.#transport.signal.addEventListener("abort", () => globalThis.removeEventListener?.("online", online), { once: true });
+    this.#listen("online", () => this.#start());
+    // Another tab has added or sent an action.
+    this.#listen("storage", () => this.#reportSize());
     // Actions of an earlier page.
     if (this.#size) queueMicrotask(() => this.#start());
+  }
+
+  // Listens to an event of the browser until the client is closed.
+  #listen(name, listener) {
+    globalThis.addEventListener?.(name, listener);
+    const stop = () => globalThis.removeEventListener?.(name, listener);
+    this.#transport.signal.addEventListener("abort", stop, { once: true });
   }
 
   get size() {
@@ -99,7 +107,9 @@ export class OfflineQueue extends Emitter {
 
   // Remembers who is signed in, for actions that are added while that cannot be asked.
   remember(userId) {
-    if (userId && userId !== this.#userId()) this.#storage.setItem(`${this.#prefix}user`, userId);
+    if (!userId || userId === this.#userId()) return;
+    this.#storage.setItem(`${this.#prefix}user`, userId);
+    this.#reportSize();
   }
 
   #userId() {
@@ -126,11 +136,17 @@ export class OfflineQueue extends Emitter {
     emit(this, "size", size);
   }
 
-  // Starts a run now, unless one is in progress or the client is closed.
+  // Starts a run now. If one is in progress, another one follows it, because it may have seen the last action already.
   #start() {
     if (this.#transport.signal.aborted) return undefined;
     this.#retry?.abort();
-    this.#running ??= this.#run().finally(() => (this.#running = undefined));
+    if (this.#running) this.#isWantedAgain = true;
+    this.#running ??= this.#run().then(() => {
+      this.#running = undefined;
+      const isWanted = this.#isWantedAgain;
+      this.#isWantedAgain = false;
+      return isWanted ? this.#start() : undefined;
+    });
     return this.#running;
   }
 
@@ -187,11 +203,13 @@ export class OfflineQueue extends Emitter {
     }
   }
 
+  // Removes what is too old, also of other players.
   #expire() {
     const now = this.#transport.localNow();
-    for (const action of this.items().filter((action) => action.expiresAt <= now)) {
+    const own = new Set(this.items().map(({ id }) => id));
+    for (const action of this.#stored().filter(({ expiresAt }) => expiresAt <= now)) {
       this.remove(action.id);
-      emit(this, "expired", { action });
+      if (own.has(action.id)) emit(this, "expired", { action });
     }
   }
 }

@@ -148,6 +148,20 @@ test("an action is never sent as another player", async () => {
   again.close();
 });
 
+test("an action that is added at any moment of a run is sent without another trigger", async () => {
+  const { state, answer } = gateway();
+  const { client } = fakeClient(answer);
+  client.queue.add(action(0));
+  for (let n = 1; n <= 40; n += 1) {
+    // A different number of steps of the event loop after the previous one.
+    for (let step = 0; step < n; step += 1) await Promise.resolve();
+    client.queue.add(action(n));
+  }
+  await eventually(() => state.applied.length === 41);
+  assert.deepEqual(paths(state), Array.from({ length: 41 }, (_, n) => n));
+  client.close();
+});
+
 test("a signed-out player's actions wait for the next sign-in", async () => {
   const { state, answer } = gateway();
   let isSignedOut = true;
