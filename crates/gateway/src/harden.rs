@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE, REFERRER_POLICY, RETRY_AFTER,
     STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use ::http::{HeaderName, HeaderValue, Method};
@@ -17,6 +17,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::clients;
 use crate::guard::CSRF;
+use crate::http::HEARTBEAT;
 
 /// The content security policy of responses that are not pages: nothing may run or be framed.
 const API_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
@@ -67,6 +68,10 @@ fn cors(origins: &[Origin], methods: &BTreeSet<RouteMethod>) -> CorsLayer {
             HeaderName::from_static("ratelimit"),
             HeaderName::from_static("ratelimit-policy"),
             HeaderName::from_static("x-request-id"),
+            HeaderName::from_static("idempotency-replayed"),
+            // Clients estimate the server's time by it.
+            DATE,
+            HEARTBEAT,
         ])
         .max_age(CORS_AGE)
 }

@@ -1,5 +1,6 @@
 //! The table of routes, and the router that is built from it.
 
+mod client_assets;
 mod client_config;
 mod docs;
 mod home;
@@ -36,7 +37,7 @@ use crate::harden::with_cors;
 use crate::{Gateway, ServiceRoutes};
 
 pub(crate) use docs::Description;
-pub(crate) use stream::service_stream;
+pub(crate) use stream::{HEARTBEAT, service_stream};
 
 /// The path of the builtin issuer.
 pub(crate) const ISSUER: &str = "/issuer";
@@ -64,6 +65,7 @@ const ANY_PATH: &str = "/{*path}";
         tickets::cancel,
         stream::follow,
         stream::stream,
+        stream::events,
         notifications::list,
         notifications::counts,
         notifications::show,
@@ -101,6 +103,7 @@ fn table() -> Table {
     Table(Vec::new())
         .row(Row::get("/", Anyone, Page), pages::index)
         .row(Row::get("/assets/{file}", Anyone, Page), pages::asset)
+        .row(Row::get("/assets/client/{file}", Anyone, Page), client_assets::file)
         .row(Row::get("/docs", Anyone, Page), pages::docs)
         .row(Row::get("/openapi.json", Anyone, Page), pages::openapi)
         .row(Row::get("/healthz", Anyone, Page), pages::health)
@@ -114,6 +117,7 @@ fn table() -> Table {
         .row(Row::get("/v1/accounts", Player, Read), me::accounts)
         .row(Row::get("/v1/entitlements", Player, Read), me::entitlements)
         .row(Row::get("/v1/stream", Player, Stream), stream::stream)
+        .row(Row::get("/v1/events", Player, Read).with_extra_timeout(stream::MAX_WAIT), stream::events)
         .row(Row::get("/v1/notifications", Player, Read), notifications::list)
         .row(Row::get("/v1/notifications/counts", Player, Read), notifications::counts)
         .row(Row::post("/v1/notifications/mark", Player, Write), notifications::mark)

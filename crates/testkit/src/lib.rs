@@ -11,6 +11,7 @@
 //! | an issuer that signs any token, including wrong ones | [`issuer`] |
 //! | an independent verifier of signed webhooks | [`StandardWebhooks`] |
 //! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
+//! | Node.js 20, npm and TypeScript | [`JavaScript`] |
 //! | a network that is slow, narrow, cut or silent | [`FaultProxy`] |
 //! | a server that poses as another version or product | [`Rewriter`] |
 //! | an HTTP/2 client that breaks the rules: no window, floods of frames | [`raw_http2::RawHttp2`] |
@@ -64,6 +65,7 @@ mod guard;
 mod http;
 mod installed;
 pub mod issuer;
+mod javascript;
 mod keycloak;
 mod nats_cluster;
 mod nats_server;
@@ -94,6 +96,7 @@ pub use eventually::{Observation, eventually};
 pub use folder::{Folder, target_dir};
 pub use fuzz::fuzz;
 pub use guard::pid as guard_pid;
+pub use javascript::JavaScript;
 pub use keycloak::{Keycloak, KeycloakKind, RealmSettings};
 pub use nats_cluster::NatsCluster;
 pub use nats_server::{Nats, NatsBuilder, NatsKind, NatsNamespace};

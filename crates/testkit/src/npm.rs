@@ -10,7 +10,7 @@ use crate::{Error, cache, installed};
 #[derive(Debug)]
 pub(crate) struct Npm {
     pub(crate) node: PathBuf,
-    npm: PathBuf,
+    pub(crate) npm: PathBuf,
 }
 
 /// Finds Node.js, for scripts that need no packages.

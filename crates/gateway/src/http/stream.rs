@@ -2,6 +2,8 @@
 //!
 //! `reconnect` announces that this process stops: the client reconnects, and another process continues. `end` announces that no more
 //! events follow, and carries a code that says why. A comment every few seconds keeps proxies from closing the connection.
+//!
+//! A long poll (`player::long_poll`) runs the same stream and collects its events for one response.
 
 mod due_read;
 mod player;
@@ -39,6 +41,9 @@ const RETRY_MIN: u64 = 200;
 /// A random addition to the delay, so that the clients of a stopping process do not all reconnect at once.
 const RETRY_SPREAD: u64 = 800;
 
+/// The interval of heartbeats in milliseconds, in the head of each stream.
+pub(crate) const HEARTBEAT: HeaderName = HeaderName::from_static("x-playhouse-heartbeat");
+
 /// Produces the events of a stream.
 trait Source: Send + 'static {
     /// Waits for the next step. Cancel safe.
@@ -50,10 +55,40 @@ trait Source: Send + 'static {
 
 /// The next step of a stream.
 enum Step {
-    Event(Bytes),
+    Event(Event),
+    /// An event that a service has formatted.
+    Formatted(Bytes),
+    Heartbeat,
+    /// Everything that was due has been sent. Clients do not see it.
+    CaughtUp,
     /// Ask the client to reconnect, for this reason.
     Reconnect(&'static str),
     End(End),
+}
+
+/// An event for the client.
+struct Event {
+    name: &'static str,
+    /// JSON.
+    data: String,
+    /// The position that a stream can resume after.
+    position: Option<i64>,
+}
+
+impl Event {
+    fn new(name: &'static str, data: &impl serde::Serialize) -> Self {
+        Self { name, data: serde_json::to_string(data).unwrap_or_default(), position: None }
+    }
+
+    fn at(position: i64, name: &'static str, data: &impl serde::Serialize) -> Self {
+        Self { position: Some(position), ..Self::new(name, data) }
+    }
+
+    fn format(&self) -> Bytes {
+        let Self { name, data, position } = self;
+        let id = position.map_or(String::new(), |position| format!("id: {position}\n"));
+        Bytes::from(format!("{id}event: {name}\ndata: {data}\n\n"))
+    }
 }
 
 /// Why a stream ends for good. The event `end` carries the code, so that a client knows what to do next.
@@ -119,6 +154,7 @@ fn open(gateway: &Gateway, caller: &Caller) -> Result<OpenStream, Box<Response>>
 
 /// Returns a response that streams the events of the source while the caller is signed in.
 fn respond(gateway: Gateway, caller: Caller, open: OpenStream, source: impl Source) -> Response {
+    let heartbeat = gateway.stream_heartbeat;
     let stream = EventStream::new(gateway, caller, open, source);
     let events = stream.events().map(Ok::<_, std::convert::Infallible>);
     let mut response = Body::from_stream(events).into_response();
@@ -126,6 +162,9 @@ fn respond(gateway: Gateway, caller: Caller, open: OpenStream, source: impl Sour
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // Disables response buffering in proxies such as nginx.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    // Clients notice by it that a connection is dead.
+    let heartbeat = u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(HEARTBEAT, HeaderValue::from(heartbeat));
     response
 }
 
@@ -153,7 +192,7 @@ struct ServiceEvents {
 impl Source for ServiceEvents {
     async fn next(&mut self) -> Step {
         tokio::select! {
-            event = self.events.next() => event.map_or(Step::End(End::Finished), Step::Event),
+            event = self.events.next() => event.map_or(Step::End(End::Finished), Step::Formatted),
             () = self.drain.requested() => Step::Reconnect("this process stops"),
         }
     }
@@ -198,6 +237,27 @@ impl<S: Source> EventStream<S> {
     }
 
     async fn next(&mut self) -> Bytes {
+        loop {
+            match self.step().await {
+                Step::Event(event) => return event.format(),
+                Step::Formatted(event) => return event,
+                Step::Heartbeat => return Bytes::from_static(b":\n\n"),
+                Step::CaughtUp => {}
+                Step::Reconnect(reason) => {
+                    self.is_over = true;
+                    return Event::new("reconnect", &json!({ "why": reason })).format();
+                }
+                Step::End(end) => {
+                    self.is_over = true;
+                    return Event::new("end", &json!({ "code": end.code(), "why": end.why() })).format();
+                }
+            }
+        }
+    }
+
+    /// Waits for the next step of the source, the next heartbeat, or the end of the caller's access. A cancelled wait may skip a
+    /// heartbeat and nothing else.
+    async fn step(&mut self) -> Step {
         let expires = self.expires;
         let expired = async {
             match expires {
@@ -205,7 +265,7 @@ impl<S: Source> EventStream<S> {
                 None => std::future::pending().await,
             }
         };
-        let step = tokio::select! {
+        tokio::select! {
             step = self.source.next() => step,
             cause = self.open.ended.wait() => match cause {
                 EndCause::Replaced => Step::End(End::Replaced),
@@ -219,21 +279,10 @@ impl<S: Source> EventStream<S> {
             _ = self.heartbeat.tick() => match recheck(&self.gateway, &self.caller).await {
                 Ok(()) => {
                     self.source.heartbeat();
-                    Step::Event(Bytes::from_static(b":\n\n"))
+                    Step::Heartbeat
                 }
                 Err(lost) => Step::End(lost.into()),
             },
-        };
-        match step {
-            Step::Event(event) => event,
-            Step::Reconnect(reason) => {
-                self.is_over = true;
-                event("reconnect", &json!({ "why": reason }))
-            }
-            Step::End(end) => {
-                self.is_over = true;
-                event("end", &json!({ "code": end.code(), "why": end.why() }))
-            }
         }
     }
 }
@@ -243,20 +292,9 @@ fn recheck<'a>(gateway: &'a Gateway, caller: &'a Caller) -> BoxFuture<'a, Result
     Box::pin(gateway.sessions.recheck(caller))
 }
 
-/// Formats a ticket, without the fields that the client does not see.
-fn ticket_event(gateway: &Gateway, client: &Client, ticket: PlayerTicket) -> Bytes {
+/// Returns the event of a ticket, without the fields that the client does not see.
+fn ticket_event(gateway: &Gateway, client: &Client, ticket: PlayerTicket) -> Event {
     let mut document = serde_json::to_value(TicketAnswer::of(ticket)).unwrap_or_default();
     clients::hide(gateway.clients.hidden(client, TICKET), &mut document);
-    event("ticket", &document)
-}
-
-fn event(name: &str, data: &impl serde::Serialize) -> Bytes {
-    let data = serde_json::to_string(data).unwrap_or_default();
-    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
-}
-
-/// Formats an event that a stream can resume after.
-fn event_at(position: i64, name: &str, data: &impl serde::Serialize) -> Bytes {
-    let data = serde_json::to_string(data).unwrap_or_default();
-    Bytes::from(format!("id: {position}\nevent: {name}\ndata: {data}\n\n"))
+    Event::new("ticket", &document)
 }

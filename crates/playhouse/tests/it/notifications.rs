@@ -3,6 +3,7 @@
 mod crashes;
 mod duplicates;
 mod inbox;
+mod long_poll;
 mod matches;
 mod outages;
 mod receiver;

@@ -39,6 +39,16 @@ impl Browser {
         self.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": true })).await;
     }
 
+    /// Closes the tab, without giving its page time for anything, and opens an empty one.
+    pub async fn replace_tab(&self) {
+        let opened = self
+            .expect_ok("open a tab", self.session.post("window/new", json!({ "type": "tab" })).await)
+            .await;
+        self.expect_ok("close the tab", self.session.delete("window").await).await;
+        let switch = self.session.post("window", json!({ "handle": opened["handle"] })).await;
+        self.expect_ok("switch to the new tab", switch).await;
+    }
+
     /// Takes the page out of sight, as when the user looks at another tab.
     pub async fn hide(&self) {
         self.expect_ok("hide", self.session.post("window/minimize", json!({})).await).await;

@@ -29,6 +29,11 @@ impl DueRead {
         self.at.is_some_and(|at| at <= Instant::now())
     }
 
+    /// Returns whether a read is requested, now or after the backoff.
+    pub(super) fn is_requested(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Records that the read starts. A request from now on causes another read.
     pub(super) fn begin(&mut self) {
         self.at = None;

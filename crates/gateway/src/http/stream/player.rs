@@ -10,6 +10,7 @@
 //! the live messages the stream rereads the inbox, its counts and the tickets. A publisher may die before it publishes, so at each
 //! heartbeat the stream's position is compared with the inbox (`notification::StreamWatcher`) and the tickets are looked up.
 
+mod long_poll;
 mod tickets;
 
 use std::collections::VecDeque;
@@ -21,7 +22,6 @@ use axum::response::Response;
 use base::Code;
 use base::error::chain;
 use base::id::Uuid;
-use bytes::Bytes;
 use futures::FutureExt;
 use http_server::{Connection, Problem, Query};
 use live::{Message, Player, Subscription, SubscriptionEvent, Topics};
@@ -33,14 +33,16 @@ use serde_json::json;
 use sessions::Caller;
 use utoipa::{IntoParams, ToSchema};
 
-use self::tickets::Tickets;
+use self::tickets::{TicketStep, Tickets};
 use super::due_read::DueRead;
 use super::ticket::watch_failed;
-use super::{Source, Step, event, event_at, open, respond, ticket_event};
+use super::{Event, Source, Step, open, respond, ticket_event};
 use crate::Gateway;
 use crate::clients::Client;
 use crate::http::failed;
 use crate::http::notifications::{Languages, NotificationAnswer};
+
+pub(in crate::http) use long_poll::*;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The most notifications of one read.
@@ -118,11 +120,17 @@ pub(in crate::http) async fn stream(
 /// Returns the position that a client wants to resume from.
 fn requested_position(headers: &HeaderMap, query: Option<&str>) -> Result<Option<i64>, Problem> {
     let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?"));
+    parse_position("Last-Event-ID", header.or(query))
+}
+
+/// Parses a position, which the parameter `name` contains.
+fn parse_position(name: &str, text: Option<&str>) -> Result<Option<i64>, Problem> {
     // A browser without an id sends an empty one.
-    let Some(text) = header.or(query).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let position = text.parse().ok().filter(|position| *position >= 0);
     position.map(Some).ok_or_else(|| {
-        let detail = "Last-Event-ID must be an id of an event of this stream, or the last_event_id of /v1/notifications.";
+        let detail =
+            format!("{name} must be an id of an event of /v1/stream, or the last_event_id of a response.");
         Problem::new(Code::InvalidArgument).detail(detail)
     })
 }
@@ -164,7 +172,7 @@ struct PlayerSource {
     user: Uuid,
     subscription: Subscription<PlayerMessage>,
     /// The `ready` event, until it is sent.
-    ready: Option<Bytes>,
+    ready: Option<Event>,
     /// The position of the last notification that the client has.
     last: i64,
     /// The number of marks that the client's counts include.
@@ -178,6 +186,8 @@ struct PlayerSource {
     /// Due if the client's counts may be outdated.
     counts: DueRead,
     tickets: Tickets,
+    /// Whether nothing was due when the source last waited, and nothing was sent since.
+    is_caught_up: bool,
     connection: Connection,
     _present: PresenceGuard,
 }
@@ -197,7 +207,7 @@ impl PlayerSource {
         let ready = json!({ "last_event_id": last.to_string(), "resumed": is_resumed });
         subscription.set_position(last + head.marks);
         Self {
-            ready: Some(event_at(last, "ready", &ready)),
+            ready: Some(Event::at(last, "ready", &ready)),
             inbox: if last < head.position { DueRead::now() } else { DueRead::default() },
             // A client that resumes keeps its counts, which may have changed while it was disconnected.
             counts: if is_resumed { DueRead::now() } else { DueRead::default() },
@@ -206,6 +216,7 @@ impl PlayerSource {
             page: VecDeque::new(),
             page_end: last,
             tickets: Tickets::new(gateway.clone(), user, connection.clone()),
+            is_caught_up: false,
             _present: gateway.players.mark_present(user),
             gateway,
             client,
@@ -232,7 +243,7 @@ impl PlayerSource {
     }
 
     /// Returns the next notification of the page.
-    fn next_of_page(&mut self) -> Option<Bytes> {
+    fn next_of_page(&mut self) -> Option<Event> {
         let Some(notification) = self.page.pop_front() else {
             self.advance(self.page_end);
             // Frees the memory of an idle stream.
@@ -242,10 +253,10 @@ impl PlayerSource {
         Some(self.notification(&notification))
     }
 
-    fn notification(&mut self, notification: &Notification) -> Bytes {
+    fn notification(&mut self, notification: &Notification) -> Event {
         self.advance(notification.position);
         let document = NotificationAnswer::of(notification, &self.languages);
-        event_at(notification.position, "notification", &document)
+        Event::at(notification.position, "notification", &document)
     }
 
     /// Reads the next page of the inbox. Cancel safe: the read stays due until it is done.
@@ -268,14 +279,14 @@ impl PlayerSource {
 
     /// Reads the counts of the inbox. Returns their event, or none if the read fails. Cancel safe, like
     /// [`read_page`](Self::read_page).
-    async fn read_counts(&mut self) -> Option<Bytes> {
+    async fn read_counts(&mut self) -> Option<Event> {
         match self.gateway.inbox.counts_and_marks(self.user).await {
             Ok((counts, marks)) => {
                 self.counts.begin();
                 self.counts.succeeded();
                 self.marks = self.marks.max(marks);
                 self.report_position();
-                Some(event("inbox", &counts))
+                Some(Event::new("inbox", &counts))
             }
             Err(error) => {
                 tracing::warn!(
@@ -290,7 +301,7 @@ impl PlayerSource {
     }
 
     /// Handles a live message. Returns the event for the client, if there is one.
-    fn handle(&mut self, received: SubscriptionEvent<PlayerMessage>) -> Option<Bytes> {
+    fn handle(&mut self, received: SubscriptionEvent<PlayerMessage>) -> Option<Event> {
         use PlayerMessage::{CountsChanged, Notification, TicketCreated};
         match received {
             SubscriptionEvent::Gap => {
@@ -330,16 +341,13 @@ impl PlayerSource {
             Err(error) => watch_failed(&error),
         }
     }
-}
 
-impl Source for PlayerSource {
-    fn heartbeat(&mut self) {
-        if !self.gateway.players.queues().is_empty() {
-            self.tickets.request_lookup();
-        }
+    /// Returns whether the client has everything that there is.
+    fn is_settled(&self) -> bool {
+        !self.inbox.is_requested() && !self.counts.is_requested() && self.tickets.is_settled()
     }
 
-    async fn next(&mut self) -> Step {
+    async fn step(&mut self) -> Step {
         if let Some(ready) = self.ready.take() {
             return Step::Event(ready);
         }
@@ -359,17 +367,37 @@ impl Source for PlayerSource {
                 }
                 continue;
             }
+            if !self.is_caught_up && self.is_settled() {
+                return Step::CaughtUp;
+            }
             tokio::select! {
                 received = self.subscription.next() => {
                     if let Some(event) = self.handle(received) {
                         return Step::Event(event);
                     }
                 }
-                ticket = self.tickets.next() => return self.ticket(ticket),
+                step = self.tickets.next() => match step {
+                    TicketStep::Changed(ticket) => return self.ticket(ticket),
+                    TicketStep::LookedUp => {}
+                },
                 () = self.inbox.wait() => {}
                 () = self.counts.wait() => {}
                 () = drain.requested() => return Step::Reconnect("this process stops"),
             }
         }
+    }
+}
+
+impl Source for PlayerSource {
+    fn heartbeat(&mut self) {
+        if !self.gateway.players.queues().is_empty() {
+            self.tickets.request_lookup();
+        }
+    }
+
+    async fn next(&mut self) -> Step {
+        let step = self.step().await;
+        self.is_caught_up = !matches!(step, Step::Event(_));
+        step
     }
 }

@@ -72,7 +72,14 @@ impl Setup {
 
     /// Returns a player with an access token, known to this process.
     pub(super) async fn player(&self, process: &Process, name: &str) -> Player {
-        let token = self.signer.sign(&self.issuer.claims(name));
+        self.player_for(process, name, 300).await
+    }
+
+    /// Returns a player whose access token expires after a number of seconds.
+    pub(super) async fn player_for(&self, process: &Process, name: &str, seconds: u64) -> Player {
+        let mut claims = self.issuer.claims(name);
+        claims["exp"] = json!(testkit::issuer::now() + seconds);
+        let token = self.signer.sign(&claims);
         let client = Client::builder().timeout(PATIENCE).build().unwrap();
         let mut player = Player { user: Uuid::nil(), token, client };
         let (status, me) = player.get(process.gateway(), "/v1/me").await;

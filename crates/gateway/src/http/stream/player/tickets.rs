@@ -2,7 +2,7 @@
 //!
 //! Matchmaking has its own store. While that is unreachable, the lookup is retried and the rest of the stream continues.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use base::error::chain;
 use base::id::Uuid;
@@ -22,11 +22,20 @@ pub(super) struct Tickets {
     user: Uuid,
     connection: Connection,
     changes: SelectAll<TicketChanges>,
-    watched: HashSet<TicketId>,
+    /// The watched tickets, and whether each has been reported.
+    watched: HashMap<TicketId, bool>,
     /// Due if the player may have tickets that are not watched yet.
     lookup: DueRead,
     /// The lookup in progress.
     running_lookup: Option<BoxFuture<'static, Lookup>>,
+}
+
+/// What [`Tickets::next`] waited for.
+pub(super) enum TicketStep {
+    /// A new ticket, or a change of a ticket.
+    Changed(Result<PlayerTicket, matchmaking::Error>),
+    /// A lookup has finished. The tickets that it found follow.
+    LookedUp,
 }
 
 /// The current state of a ticket, followed by each change.
@@ -46,7 +55,7 @@ impl Tickets {
             user,
             connection,
             changes: SelectAll::new(),
-            watched: HashSet::new(),
+            watched: HashMap::new(),
             lookup: DueRead::now(),
             running_lookup: None,
         }
@@ -57,25 +66,39 @@ impl Tickets {
         self.lookup.request();
     }
 
-    /// Waits for the next new ticket, or the next change of a ticket. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<PlayerTicket, matchmaking::Error> {
+    /// Returns whether all tickets of the player are known and reported.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.lookup.is_requested()
+            && self.running_lookup.is_none()
+            && self.watched.values().all(|reported| *reported)
+    }
+
+    /// Waits for the next new ticket, the next change of a ticket, or the end of a lookup. Cancel safe.
+    pub(super) async fn next(&mut self) -> TicketStep {
         loop {
             if self.running_lookup.is_none() && self.lookup.is_now() {
                 self.lookup.begin();
                 let (gateway, connection) = (self.gateway.clone(), self.connection.clone());
-                self.running_lookup =
-                    Some(look_up(gateway, self.user, connection, self.watched.clone()).boxed());
+                let watched = self.watched.keys().cloned().collect();
+                self.running_lookup = Some(look_up(gateway, self.user, connection, watched).boxed());
             }
             let is_running = self.running_lookup.is_some();
             tokio::select! {
-                lookup = finished(&mut self.running_lookup) => self.add(lookup),
+                lookup = finished(&mut self.running_lookup) => {
+                    self.add(lookup);
+                    return TicketStep::LookedUp;
+                }
                 Some(change) = self.changes.next(), if !self.changes.is_empty() => {
-                    if let Ok(ticket) = &change
-                        && ticket.state == PlayerState::Gone
-                    {
-                        self.watched.remove(&ticket.id);
+                    match &change {
+                        Ok(ticket) if ticket.state == PlayerState::Gone => {
+                            self.watched.remove(&ticket.id);
+                        }
+                        Ok(ticket) => {
+                            self.watched.insert(ticket.id.clone(), true);
+                        }
+                        Err(_) => {}
                     }
-                    return change;
+                    return TicketStep::Changed(change);
                 }
                 () = self.lookup.wait(), if !is_running => {}
             }
@@ -85,7 +108,7 @@ impl Tickets {
     fn add(&mut self, lookup: Lookup) {
         self.running_lookup = None;
         for (id, changes) in lookup.tickets {
-            self.watched.insert(id);
+            self.watched.insert(id, false);
             self.changes.push(changes);
         }
         if lookup.is_complete {
