@@ -38,7 +38,7 @@ const DEFAULT_LIMIT: u32 = 100;
         erase_user,
         list_audit
     ),
-    tags((name = "account", description = "Users, their identities, roles and accounts"))
+    tags((name = "users", description = "Users, their identities, roles and accounts"))
 )]
 pub struct Api;
 
@@ -62,7 +62,7 @@ pub fn routes(accounts: Accounts) -> Router {
 ///
 /// The first sign-in of an identity creates the user with a default account. Later sign-ins update the roles and the name.
 #[utoipa::path(
-    post, path = "/internal/v1/sign-ins", tag = "account", request_body = SignInRequest,
+    post, path = "/internal/v1/sign-ins", tag = "users", request_body = SignInRequest,
     responses(
         (status = 200, description = "Signed in", body = SignInAnswer),
         (status = 400, description = "A field is missing or breaks its limit"),
@@ -81,7 +81,7 @@ async fn sign_in(
 
 /// Find the user of an identity
 #[utoipa::path(
-    get, path = "/internal/v1/users", tag = "account", params(IdentityRequest),
+    get, path = "/internal/v1/users", tag = "users", params(IdentityRequest),
     responses(
         (status = 200, description = "The user", body = UserAnswer),
         (status = 404, description = "The identity is not linked to any user"),
@@ -101,7 +101,7 @@ async fn find_user(
 ///
 /// An erased user is shown without personal data.
 #[utoipa::path(
-    get, path = "/internal/v1/users/{user_id}", tag = "account", params(("user_id" = Uuid, Path)),
+    get, path = "/internal/v1/users/{user_id}", tag = "users", operation_id = "get_user", params(("user_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The user", body = UserAnswer),
         (status = 404, description = "There is no such user"),
@@ -118,7 +118,7 @@ async fn show_user(
 
 /// List the accounts of a user
 #[utoipa::path(
-    get, path = "/internal/v1/users/{user_id}/accounts", tag = "account", params(("user_id" = Uuid, Path)),
+    get, path = "/internal/v1/users/{user_id}/accounts", tag = "users", params(("user_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The accounts; none if the user was erased", body = AccountsAnswer),
         (status = 404, description = "There is no such user"),
@@ -137,7 +137,7 @@ async fn list_accounts(
 ///
 /// A repeated request returns the same account.
 #[utoipa::path(
-    post, path = "/internal/v1/users/{user_id}/accounts", tag = "account", params(("user_id" = Uuid, Path)),
+    post, path = "/internal/v1/users/{user_id}/accounts", tag = "users", params(("user_id" = Uuid, Path)),
     request_body = AccountRequest,
     responses(
         (status = 200, description = "The account of that name", body = AccountAnswer),
@@ -161,7 +161,7 @@ async fn create_account(
 ///
 /// A repeated request changes nothing.
 #[utoipa::path(
-    post, path = "/internal/v1/users/{user_id}/identities", tag = "account", params(("user_id" = Uuid, Path)),
+    post, path = "/internal/v1/users/{user_id}/identities", tag = "users", params(("user_id" = Uuid, Path)),
     request_body = IdentityRequest,
     responses(
         (status = 204, description = "Linked"),
@@ -185,7 +185,7 @@ async fn link_identity(
 
 /// Unlink an identity from a user
 #[utoipa::path(
-    delete, path = "/internal/v1/users/{user_id}/identities", tag = "account",
+    delete, path = "/internal/v1/users/{user_id}/identities", tag = "users",
     params(("user_id" = Uuid, Path), IdentityRequest),
     responses(
         (status = 204, description = "Unlinked"),
@@ -210,7 +210,7 @@ async fn unlink_identity(
 ///
 /// Ends all sessions of the user. A repeated request changes nothing unless the reason differs.
 #[utoipa::path(
-    post, path = "/internal/v1/users/{user_id}/ban", tag = "account", params(("user_id" = Uuid, Path)),
+    post, path = "/internal/v1/users/{user_id}/ban", tag = "users", params(("user_id" = Uuid, Path)),
     request_body = BanRequest,
     responses(
         (status = 204, description = "Banned"),
@@ -232,7 +232,7 @@ async fn ban_user(
 
 /// Let a banned user sign in again
 #[utoipa::path(
-    post, path = "/internal/v1/users/{user_id}/unban", tag = "account", params(("user_id" = Uuid, Path)),
+    post, path = "/internal/v1/users/{user_id}/unban", tag = "users", params(("user_id" = Uuid, Path)),
     responses(
         (status = 204, description = "The user is not banned"),
         (status = 404, description = "There is no such user"),
@@ -253,7 +253,7 @@ async fn unban_user(
 ///
 /// The user must sign in again in every browser. Access tokens of the issuer stay valid: revoke them there.
 #[utoipa::path(
-    post, path = "/internal/v1/users/{user_id}/end-sessions", tag = "account", params(("user_id" = Uuid, Path)),
+    post, path = "/internal/v1/users/{user_id}/end-sessions", tag = "users", params(("user_id" = Uuid, Path)),
     responses(
         (status = 204, description = "Ended. All processes refuse them within `gateway.user_cache`"),
         (status = 404, description = "There is no such user"),
@@ -274,7 +274,7 @@ async fn end_sessions(
 ///
 /// Removes all personal data permanently and revokes all entitlements of the user. A repeated request changes nothing.
 #[utoipa::path(
-    post, path = "/internal/v1/users/{user_id}/erase", tag = "account", params(("user_id" = Uuid, Path)),
+    post, path = "/internal/v1/users/{user_id}/erase", tag = "users", params(("user_id" = Uuid, Path)),
     responses(
         (status = 204, description = "Erased"),
         (status = 404, description = "There is no such user"),
@@ -293,7 +293,7 @@ async fn erase_user(
 
 /// List the audit records of a user
 #[utoipa::path(
-    get, path = "/internal/v1/users/{user_id}/audit", tag = "account",
+    get, path = "/internal/v1/users/{user_id}/audit", tag = "users", operation_id = "list_audit_records",
     params(("user_id" = Uuid, Path), AuditRequest),
     responses(
         (status = 200, description = "The records, newest first", body = AuditAnswer),

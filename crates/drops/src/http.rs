@@ -33,7 +33,10 @@ const MAX_LIMIT: u32 = 1_000;
         line::entries, line::rebuild,
         orders::list, orders::refunds, orders::settle,
     ),
-    tags((name = "drops", description = "Limited sales: created, opened and monitored by services and operators."))
+    tags(
+        (name = "drops", description = "Limited sales: created, opened and monitored by services and operators."),
+        (name = "orders", description = "What players bought in drops, and the refunds that are due."),
+    )
 )]
 pub(crate) struct Api;
 

@@ -46,17 +46,21 @@ pub fn routes(entitlements: Entitlements) -> Router {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Grant {
+    #[schema(format = Uuid)]
     user_id: String,
+    #[schema(format = Uuid)]
     account_id: String,
     /// The resource to grant; 1 to 255 characters.
     resource: String,
     /// When it happened at the shop, as RFC 3339. If changes arrive out of order, the newest one wins.
+    #[schema(format = DateTime)]
     occurred_at: String,
     /// For counted entitlements: the quantity to add.
     #[serde(default)]
     quantity: Option<i64>,
     /// When it ends automatically, as RFC 3339.
     #[serde(default)]
+    #[schema(format = DateTime)]
     valid_until: Option<String>,
     /// The shop's reference, such as the number of the order.
     #[serde(default)]
@@ -67,11 +71,14 @@ struct Grant {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Revoke {
+    #[schema(format = Uuid)]
     user_id: String,
+    #[schema(format = Uuid)]
     account_id: String,
     /// The resource to revoke; 1 to 255 characters.
     resource: String,
     /// When it happened at the shop, as RFC 3339.
+    #[schema(format = DateTime)]
     occurred_at: String,
     /// For counted entitlements: the quantity to revoke. If absent, everything.
     #[serde(default)]
@@ -89,15 +96,43 @@ struct Batch {
     changes: Vec<BatchChange>,
 }
 
+/// A grant or a revoke.
+// One type for both, because generated clients have no good form for a choice of types.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "action", rename_all = "snake_case")]
-enum BatchChange {
-    Grant(Grant),
-    Revoke(Revoke),
+#[serde(deny_unknown_fields)]
+struct BatchChange {
+    action: ChangeAction,
+    #[schema(format = Uuid)]
+    user_id: String,
+    #[schema(format = Uuid)]
+    account_id: String,
+    /// The resource to grant or revoke; 1 to 255 characters.
+    resource: String,
+    /// When it happened at the shop, as RFC 3339. If changes arrive out of order, the newest one wins.
+    #[schema(format = DateTime)]
+    occurred_at: String,
+    /// For counted entitlements: the quantity to add or revoke. A revoke without it revokes everything.
+    #[serde(default)]
+    quantity: Option<i64>,
+    /// When it ends automatically, as RFC 3339. Only for a grant.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    valid_until: Option<String>,
+    /// The shop's reference, such as the number of the order or of the refund.
+    #[serde(default)]
+    reference: Option<String>,
+}
+
+/// What a change of a batch does.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ChangeAction {
+    Grant,
+    Revoke,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = BatchAnswer)]
+#[schema(as = BatchResult)]
 struct BatchResponse {
     /// One result per change, in the same order.
     results: Vec<ChangeResult>,
@@ -112,6 +147,7 @@ struct EntitlementList {
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = EntitlementHistory)]
 struct History {
     entries: Vec<HistoryEntry>,
     /// The `before` of the next page, if there is one.
@@ -161,7 +197,7 @@ struct HistoryQuery {
 
 /// Grant a resource to an account.
 #[utoipa::path(
-    post, path = "/internal/v1/entitlements/grant", tag = "entitlements",
+    post, path = "/internal/v1/entitlements/grant", tag = "entitlements", operation_id = "grant_entitlement",
     params(("Idempotency-Key" = String, Header, description = "A unique key of the request, such as the id of the purchase. A \
         repeated request with the same key gets the recorded response and changes nothing.")),
     request_body = Grant,
@@ -182,7 +218,7 @@ async fn grant(
 
 /// Revoke a resource from an account. A grant that is older but arrives later has no effect.
 #[utoipa::path(
-    post, path = "/internal/v1/entitlements/revoke", tag = "entitlements",
+    post, path = "/internal/v1/entitlements/revoke", tag = "entitlements", operation_id = "revoke_entitlement",
     params(("Idempotency-Key" = String, Header, description = "A unique key of the request, such as the id of the refund.")),
     request_body = Revoke,
     responses(
@@ -202,7 +238,7 @@ async fn revoke(
 
 /// Grant and revoke several resources, all or nothing.
 #[utoipa::path(
-    post, path = "/internal/v1/entitlements/batch", tag = "entitlements",
+    post, path = "/internal/v1/entitlements/batch", tag = "entitlements", operation_id = "change_entitlements",
     params(("Idempotency-Key" = String, Header, description = "A unique key of the request, for all its changes.")),
     request_body = Batch,
     responses(
@@ -216,11 +252,7 @@ async fn batch(
     headers: HeaderMap,
     JsonBody(batch): JsonBody<Batch>,
 ) -> Result<Response, Problem> {
-    let change = |change: BatchChange| match change {
-        BatchChange::Grant(grant) => grant.change(),
-        BatchChange::Revoke(revoke) => revoke.change(),
-    };
-    let changes = batch.changes.into_iter().map(change).collect::<Result<_, _>>()?;
+    let changes = batch.changes.into_iter().map(BatchChange::change).collect::<Result<_, _>>()?;
     let response = apply(&entitlements, &caller, &headers, changes).await?;
     Ok(json(&response, format!("{{\"results\":{}}}", response.text())))
 }
@@ -228,7 +260,8 @@ async fn batch(
 /// List the entitlements of an account, past ones included.
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}/accounts/{account_id}/entitlements", tag = "entitlements",
-    params(("user_id" = String, Path), ("account_id" = String, Path), ListQuery),
+    operation_id = "list_entitlements",
+    params(("user_id" = Uuid, Path), ("account_id" = Uuid, Path), ListQuery),
     responses((status = 200, description = "Ordered by resource", body = EntitlementList))
 )]
 async fn list(
@@ -249,7 +282,8 @@ async fn list(
 /// Show one entitlement.
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}/accounts/{account_id}/entitlements/{resource}", tag = "entitlements",
-    params(("user_id" = String, Path), ("account_id" = String, Path), ("resource" = String, Path)),
+    operation_id = "get_entitlement",
+    params(("user_id" = Uuid, Path), ("account_id" = Uuid, Path), ("resource" = String, Path)),
     responses(
         (status = 200, description = "The current state", body = EntitlementView),
         (status = 404, description = "The account has never owned it"),
@@ -269,7 +303,8 @@ async fn show(
 /// List all changes of one entitlement, newest first.
 #[utoipa::path(
     get, path = "/internal/v1/users/{user_id}/accounts/{account_id}/entitlements/{resource}/history", tag = "entitlements",
-    params(("user_id" = String, Path), ("account_id" = String, Path), ("resource" = String, Path), HistoryQuery),
+    operation_id = "list_entitlement_history",
+    params(("user_id" = Uuid, Path), ("account_id" = Uuid, Path), ("resource" = String, Path), HistoryQuery),
     responses((status = 200, description = "Applied and superseded changes", body = History))
 )]
 async fn history(
@@ -303,6 +338,26 @@ impl Revoke {
         let holding = holding(&self.user_id, &self.account_id, self.resource)?;
         let occurred_at = time("occurred_at", &self.occurred_at)?;
         Ok(Change { holding, action, occurred_at, reference: self.reference })
+    }
+}
+
+impl BatchChange {
+    fn change(self) -> Result<Change, Problem> {
+        let Self { action, user_id, account_id, resource, occurred_at, quantity, valid_until, reference } =
+            self;
+        match action {
+            ChangeAction::Grant => {
+                Grant { user_id, account_id, resource, occurred_at, quantity, valid_until, reference }
+                    .change()
+            }
+            ChangeAction::Revoke if valid_until.is_some() => {
+                let detail = "valid_until is only for a grant: leave it out of a revoke.";
+                Err(Problem::new(Code::InvalidArgument).detail(detail))
+            }
+            ChangeAction::Revoke => {
+                Revoke { user_id, account_id, resource, occurred_at, quantity, reference }.change()
+            }
+        }
     }
 }
 

@@ -13,7 +13,9 @@ use crate::store::{DecidedChange, HistoryRecord};
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(title = "Entitlement")]
 pub struct EntitlementView {
+    #[schema(format = Uuid)]
     pub user_id: String,
+    #[schema(format = Uuid)]
     pub account_id: String,
     pub resource: String,
     /// ACTIVE or REVOKED.
@@ -27,25 +29,28 @@ pub struct EntitlementView {
     pub quantity: Option<i64>,
     /// When it ends automatically.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub valid_until: Option<String>,
     /// The `occurred_at` of the newest change.
+    #[schema(format = DateTime)]
     pub as_of: String,
 }
 
 /// The result of a change.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Applied)]
 pub struct ChangeResult {
     /// `applied`, or `superseded`: a newer change was already known, and nothing changed.
     pub effect: String,
     /// The id of the event that publishes the change, if it was applied.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = Uuid)]
     pub event_id: Option<String>,
     pub entitlement: EntitlementView,
 }
 
 /// An entry of a history: a change and the entitlement after it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = EntitlementHistoryEntry)]
 pub struct HistoryEntry {
     /// Counts the received changes.
     pub entry: i64,
@@ -56,8 +61,11 @@ pub struct HistoryEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change_quantity: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub valid_until: Option<String>,
+    #[schema(format = DateTime)]
     pub occurred_at: String,
+    #[schema(format = DateTime)]
     pub recorded_at: String,
     /// The service that sent it.
     pub caller: String,
@@ -68,6 +76,7 @@ pub struct HistoryEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantity: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = Uuid)]
     pub event_id: Option<String>,
 }
 

@@ -36,7 +36,7 @@ impl Problem {
         self
     }
 
-    /// Sets the text that says what happened and what the caller can do.
+    /// Sets the text that says what happened and what the caller can do. Without it, the `detail` of the document is the title.
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
@@ -66,7 +66,7 @@ impl Problem {
         }
         let problem_type = self.cause.map_or_else(|| self.code.problem_type(), Code::problem_type_of);
         let document = Document {
-            detail: self.detail.as_deref(),
+            detail: self.text(),
             request_id: request_id.as_str(),
             status: self.code.http_status(),
             title: self.code.title(),
@@ -88,7 +88,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.code.grpc_status())));
-        let message = percent_encoded(self.detail.as_deref().unwrap_or(self.code.title()));
+        let message = percent_encoded(self.text());
         if let Ok(message) = HeaderValue::from_str(&message) {
             headers.insert(GRPC_MESSAGE, message);
         }
@@ -98,7 +98,7 @@ impl Problem {
 /// The members of every problem document, sorted by name.
 #[derive(Serialize)]
 struct Document<'a> {
-    detail: Option<&'a str>,
+    detail: &'a str,
     request_id: &'a str,
     status: u16,
     title: &'a str,

@@ -78,6 +78,7 @@ async fn errors_are_problem_documents() {
     );
     let (response, _) = send(Request::builder().uri("/unavailable")).await;
     assert_eq!(response.headers()["retry-after"], "1", "every 503 says when to retry");
+    assert_eq!(json_of(response).await["detail"], "Temporarily unavailable", "every problem has a detail");
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ pub fn routes(notifications: Notifications) -> Router {
 #[schema(example = json!({
     "to": {"user_ids": ["01990000-0000-7000-8000-000000000001"]},
     "texts": {"en": {"title": "Maintenance tonight", "body": "From 22:00 to 23:00 UTC"}}
-}))]
+}), as = NotificationRequest)]
 struct SendRequest {
     to: To,
     /// The name of a template for services, which has the texts and the channels.
@@ -57,7 +57,7 @@ struct SendRequest {
     channels: Option<Vec<String>>,
     /// JSON for the client and for the fields of the template. At most 16 KiB.
     #[serde(default = "empty_object")]
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, Value>)]
     data: Value,
     /// When it expires, as RFC 3339. An expired notification is not shown.
     #[serde(default)]
@@ -68,10 +68,13 @@ struct SendRequest {
 /// The recipients: exactly one of these.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default, expecting = "an object")]
+#[schema(as = Recipients)]
 struct To {
     /// One user.
+    #[schema(value_type = Option<Uuid>)]
     user_id: Option<String>,
     /// Up to 1,000 users.
+    #[schema(value_type = Option<Vec<Uuid>>)]
     user_ids: Option<Vec<String>>,
     /// `true`: all users.
     all: bool,
@@ -79,6 +82,7 @@ struct To {
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
+#[schema(as = NotificationText)]
 struct TextBody {
     /// 1 to 200 characters.
     title: String,
@@ -89,6 +93,7 @@ struct TextBody {
 
 /// The result of a request.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = NotificationResult)]
 struct SendAnswer {
     /// The id of the request. It is also the id of the broadcast if the request was to all users.
     id: Uuid,
@@ -101,6 +106,7 @@ struct SendAnswer {
 
 /// The progress of a broadcast.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Broadcast)]
 struct BroadcastAnswer {
     id: Uuid,
     /// PENDING, PROCESSING, SENT, FAILED (it is a dead letter) or STOPPED (by an operator).
@@ -114,7 +120,7 @@ struct BroadcastAnswer {
 
 /// Notify one user, several, or all.
 #[utoipa::path(
-    post, path = "/internal/v1/notifications", tag = "notifications",
+    post, path = "/internal/v1/notifications", tag = "notifications", operation_id = "send_notification",
     params(("Idempotency-Key" = String, Header, description = "A key of your choice for this request. If you send the \
         request again with it, you get the recorded response, and no user is notified twice.")),
     request_body = SendRequest,
@@ -144,8 +150,8 @@ async fn send(
 
 /// Get the progress of a broadcast to all users.
 #[utoipa::path(
-    get, path = "/internal/v1/notifications/broadcasts/{broadcast_id}", tag = "notifications",
-    params(("broadcast_id" = String, Path)),
+    get, path = "/internal/v1/notifications/broadcasts/{broadcast_id}", tag = "notifications", operation_id = "get_broadcast",
+    params(("broadcast_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The progress", body = BroadcastAnswer),
         (status = 400, description = "The id is not a UUID"),

@@ -44,6 +44,7 @@ pub struct SignInRequest {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SignInResult)]
 pub struct SignInAnswer {
     user: UserAnswer,
     /// Whether this was the first sign-in, which created the user.
@@ -51,12 +52,15 @@ pub struct SignInAnswer {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = User)]
 pub struct UserAnswer {
     user_id: Uuid,
     state: UserState,
+    #[schema(required = true)]
     display_name: Option<String>,
     roles: Vec<Role>,
-    /// Present only while the user is banned.
+    /// Not null only while the user is banned.
+    #[schema(required = true)]
     ban_reason: Option<String>,
     /// RFC 3339.
     #[schema(format = DateTime)]
@@ -72,6 +76,7 @@ pub struct AccountRequest {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Account)]
 pub struct AccountAnswer {
     account_id: Uuid,
     user_id: Uuid,
@@ -82,6 +87,7 @@ pub struct AccountAnswer {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AccountList)]
 pub struct AccountsAnswer {
     /// Oldest first.
     accounts: Vec<AccountAnswer>,
@@ -89,6 +95,7 @@ pub struct AccountsAnswer {
 
 /// An identity with which a user signs in.
 #[derive(Debug, Deserialize, ToSchema, IntoParams)]
+#[schema(as = Identity)]
 #[into_params(parameter_in = Query)]
 pub struct IdentityRequest {
     #[schema(min_length = 1, max_length = 500)]
@@ -115,6 +122,7 @@ pub struct AuditRequest {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AuditRecord)]
 pub struct AuditRecordAnswer {
     audit_id: Uuid,
     user_id: Uuid,
@@ -125,11 +133,12 @@ pub struct AuditRecordAnswer {
     #[schema(example = "user.banned")]
     action: String,
     /// Contains no personal data.
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, Value>)]
     detail: Value,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AuditRecordList)]
 pub struct AuditAnswer {
     /// Newest first.
     records: Vec<AuditRecordAnswer>,

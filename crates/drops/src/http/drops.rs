@@ -31,7 +31,7 @@ use crate::stock::Stock;
         "price": {"amount": 1999, "currency": "EUR"}, "per_player": 1, "reservation_ms": 300_000,
         "admission": {"batch": 50, "period_ms": 3_000, "capacity": 500, "lifetime_ms": 600_000, "arrive_within_ms": 60_000}
     }
-}))]
+}), as = DropRequest)]
 pub(super) struct CreateRequest {
     /// Unique among all drops; 1 to 100 characters.
     name: String,
@@ -45,6 +45,7 @@ pub(super) struct CreateRequest {
 /// When a drop opens and closes.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
+#[schema(as = DropSchedule)]
 pub(super) struct ScheduleRequest {
     /// As RFC 3339.
     #[schema(format = DateTime)]
@@ -58,6 +59,7 @@ pub(super) struct ScheduleRequest {
 /// How a drop ends.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default, expecting = "an object")]
+#[schema(as = EndDropRequest)]
 pub(super) struct EndRequest {
     /// `true`: end it even while units are reserved. They can be paid for until their reservation expires.
     force: bool,
@@ -74,14 +76,16 @@ pub(super) struct EveryoneWaitsRequest {
 /// A message for players who wait.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
+#[schema(as = DropMessage)]
 pub(super) struct MessageRequest {
-    /// At most 1,000 characters; null removes it.
+    /// At most 1,000 characters. Without it, the message is removed.
     message: Option<String>,
 }
 
 /// How fast players are admitted. Omitted fields stay as they are.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
+#[schema(as = DropPace)]
 pub(super) struct PaceRequest {
     /// How many players should arrive per period.
     batch: Option<u32>,
@@ -96,6 +100,7 @@ pub(super) struct DropsQuery {
     /// Only drops in this state: DRAFT, SCHEDULED, OPEN, PAUSED, CLOSED or CANCELLED.
     state: Option<String>,
     /// Drops after this one.
+    #[param(value_type = Option<Uuid>)]
     after: Option<String>,
     /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
@@ -106,12 +111,13 @@ pub(super) struct DropList {
     drops: Vec<DropView>,
     /// The start of the next page, if there is one: pass it as `after`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = Uuid)]
     next: Option<String>,
 }
 
 /// Create a drop as a draft: players do not see it until it is scheduled or opened.
 #[utoipa::path(
-    post, path = "/internal/v1/drops", tag = "drops",
+    post, path = "/internal/v1/drops", tag = "drops", operation_id = "create_drop",
     params(("Idempotency-Key" = String, Header, description = "A unique key of this request. Repeating the request with the same key returns \
         the drop that it created.")),
     request_body = CreateRequest,
@@ -138,7 +144,7 @@ pub(super) async fn create(
 
 /// List drops in the order of their creation.
 #[utoipa::path(
-    get, path = "/internal/v1/drops", tag = "drops", params(DropsQuery),
+    get, path = "/internal/v1/drops", tag = "drops", operation_id = "list_drops", params(DropsQuery),
     responses((status = 200, description = "A page of drops", body = DropList), (status = 400, description = "There is no such state"))
 )]
 pub(super) async fn list(
@@ -157,7 +163,8 @@ pub(super) async fn list(
 
 /// Read a drop, with its stock and the numbers of players who wait and are inside.
 #[utoipa::path(
-    get, path = "/internal/v1/drops/{drop_id}", tag = "drops", params(("drop_id" = String, Path)),
+    get, path = "/internal/v1/drops/{drop_id}", tag = "drops", operation_id = "get_drop",
+    params(("drop_id" = Uuid, Path)),
     responses((status = 200, description = "The drop", body = DropDetails), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn show(
@@ -178,7 +185,8 @@ pub(super) async fn show(
 
 /// Set when a drop opens and closes. Players can join from now on.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/schedule", tag = "drops", params(("drop_id" = String, Path)),
+    post, path = "/internal/v1/drops/{drop_id}/schedule", tag = "drops", operation_id = "schedule_drop",
+    params(("drop_id" = Uuid, Path)),
     request_body = ScheduleRequest,
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
@@ -200,7 +208,8 @@ pub(super) async fn schedule(
 
 /// Open a drop now. Its seed is public from then on.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/open", tag = "drops", params(("drop_id" = String, Path)),
+    post, path = "/internal/v1/drops/{drop_id}/open", tag = "drops", operation_id = "open_drop",
+    params(("drop_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
@@ -217,7 +226,8 @@ pub(super) async fn open(
 
 /// Stop admissions and reservations. Players keep their places, and more can join.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/pause", tag = "drops", params(("drop_id" = String, Path)),
+    post, path = "/internal/v1/drops/{drop_id}/pause", tag = "drops", operation_id = "pause_drop",
+    params(("drop_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
@@ -234,7 +244,8 @@ pub(super) async fn pause(
 
 /// Resume admissions and reservations after a pause.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/resume", tag = "drops", params(("drop_id" = String, Path)),
+    post, path = "/internal/v1/drops/{drop_id}/resume", tag = "drops", operation_id = "resume_drop",
+    params(("drop_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
@@ -251,7 +262,8 @@ pub(super) async fn resume(
 
 /// Close a drop. Fails while units are reserved, unless forced.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/close", tag = "drops", params(("drop_id" = String, Path)), request_body = EndRequest,
+    post, path = "/internal/v1/drops/{drop_id}/close", tag = "drops", operation_id = "close_drop",
+    params(("drop_id" = Uuid, Path)), request_body = EndRequest,
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
@@ -269,7 +281,8 @@ pub(super) async fn close(
 
 /// Cancel a drop. Fails while units are reserved, unless forced.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/cancel", tag = "drops", params(("drop_id" = String, Path)), request_body = EndRequest,
+    post, path = "/internal/v1/drops/{drop_id}/cancel", tag = "drops", operation_id = "cancel_drop",
+    params(("drop_id" = Uuid, Path)), request_body = EndRequest,
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 404, description = "There is no such drop"),
@@ -287,7 +300,8 @@ pub(super) async fn cancel(
 
 /// Turn the emergency switch on or off. While it is on, no player is admitted; players inside stay.
 #[utoipa::path(
-    put, path = "/internal/v1/drops/{drop_id}/everyone-waits", tag = "drops", params(("drop_id" = String, Path)),
+    put, path = "/internal/v1/drops/{drop_id}/everyone-waits", tag = "drops", operation_id = "set_everyone_waits",
+    params(("drop_id" = Uuid, Path)),
     request_body = EveryoneWaitsRequest,
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
@@ -307,7 +321,8 @@ pub(super) async fn everyone_waits(
 
 /// Set or remove the message that waiting players see.
 #[utoipa::path(
-    put, path = "/internal/v1/drops/{drop_id}/message", tag = "drops", params(("drop_id" = String, Path)), request_body = MessageRequest,
+    put, path = "/internal/v1/drops/{drop_id}/message", tag = "drops", operation_id = "set_drop_message",
+    params(("drop_id" = Uuid, Path)), request_body = MessageRequest,
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 400, description = "The message is too long"),
@@ -326,7 +341,8 @@ pub(super) async fn message(
 
 /// Change how fast players are admitted, also while the drop is open. It applies from the next admission cycle on.
 #[utoipa::path(
-    put, path = "/internal/v1/drops/{drop_id}/pace", tag = "drops", params(("drop_id" = String, Path)), request_body = PaceRequest,
+    put, path = "/internal/v1/drops/{drop_id}/pace", tag = "drops", operation_id = "set_drop_pace",
+    params(("drop_id" = Uuid, Path)), request_body = PaceRequest,
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 400, description = "A number is out of range"),
@@ -346,7 +362,8 @@ pub(super) async fn pace(
 
 /// Replace the terms of a drop. Order and lanes are fixed once players can join, price and limit once the drop is open.
 #[utoipa::path(
-    put, path = "/internal/v1/drops/{drop_id}/terms", tag = "drops", params(("drop_id" = String, Path)), request_body = Terms,
+    put, path = "/internal/v1/drops/{drop_id}/terms", tag = "drops", operation_id = "set_drop_terms",
+    params(("drop_id" = Uuid, Path)), request_body = Terms,
     responses(
         (status = 200, description = "The drop after the change", body = DropView),
         (status = 400, description = "The terms are not valid: the detail lists everything that is wrong"),

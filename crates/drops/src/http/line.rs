@@ -20,29 +20,34 @@ use crate::service::Drops;
 #[into_params(parameter_in = Query)]
 pub(super) struct EntriesQuery {
     /// Entries of users after this one.
+    #[param(value_type = Option<Uuid>)]
     after: Option<String>,
     /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = DropEntryList)]
 pub(super) struct EntryList {
     entries: Vec<EntryView>,
     /// The start of the next page, if there is one: pass it as `after`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = Uuid)]
     next: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = RebuiltLine)]
 pub(super) struct Rebuilt {
     /// How many players wait. Null while another process fills the line.
+    #[schema(required = true)]
     waiting: Option<u64>,
 }
 
 /// List the entries of a drop, with the join numbers and places from which its order can be verified.
 #[utoipa::path(
-    get, path = "/internal/v1/drops/{drop_id}/entries", tag = "drops",
-    params(("drop_id" = String, Path), EntriesQuery),
+    get, path = "/internal/v1/drops/{drop_id}/entries", tag = "drops", operation_id = "list_drop_entries",
+    params(("drop_id" = Uuid, Path), EntriesQuery),
     responses((status = 200, description = "A page of entries, in the order of their user ids", body = EntryList), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn entries(
@@ -62,8 +67,8 @@ pub(super) async fn entries(
 
 /// Rebuild the line in Redis from the database, in order.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/rebuild", tag = "drops",
-    params(("drop_id" = String, Path)),
+    post, path = "/internal/v1/drops/{drop_id}/rebuild", tag = "drops", operation_id = "rebuild_line",
+    params(("drop_id" = Uuid, Path)),
     responses((status = 200, description = "The line is rebuilt, or another process is rebuilding it", body = Rebuilt), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn rebuild(

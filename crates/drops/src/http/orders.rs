@@ -19,6 +19,7 @@ pub(super) struct OrdersQuery {
     /// PENDING, PAID, REFUND_DUE (the default), FAILED or REFUNDED.
     state: Option<String>,
     /// Only orders of this drop.
+    #[param(value_type = Option<Uuid>)]
     drop_id: Option<String>,
     /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
@@ -44,12 +45,14 @@ pub(super) struct RefundList {
 /// A refund that was made at the payment provider.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
+#[schema(as = RefundSettlement)]
 pub(super) struct SettleRequest {
     /// The provider's id of the payment.
     payment_id: String,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = SettledRefund)]
 pub(super) struct Settled {
     /// The state of the order afterwards.
     state: &'static str,
@@ -57,7 +60,7 @@ pub(super) struct Settled {
 
 /// List orders in one state, the oldest first.
 #[utoipa::path(
-    get, path = "/internal/v1/orders", tag = "drops", params(OrdersQuery),
+    get, path = "/internal/v1/orders", tag = "orders", operation_id = "list_orders", params(OrdersQuery),
     responses((status = 200, description = "The orders", body = OrderList), (status = 400, description = "There is no such state"))
 )]
 pub(super) async fn list(
@@ -85,7 +88,7 @@ pub(super) async fn list(
 
 /// List the payments that must be refunded, the oldest first.
 #[utoipa::path(
-    get, path = "/internal/v1/refunds", tag = "drops", params(RefundsQuery),
+    get, path = "/internal/v1/refunds", tag = "orders", operation_id = "list_refunds", params(RefundsQuery),
     responses((status = 200, description = "Payments for which no units could be delivered, and second payments for an order", body = RefundList))
 )]
 pub(super) async fn refunds(
@@ -99,7 +102,8 @@ pub(super) async fn refunds(
 
 /// Mark a due refund as done, if the provider sends no webhook about it.
 #[utoipa::path(
-    post, path = "/internal/v1/orders/{order_id}/settle", tag = "drops", params(("order_id" = String, Path)), request_body = SettleRequest,
+    post, path = "/internal/v1/orders/{order_id}/settle", tag = "orders", operation_id = "settle_refund",
+    params(("order_id" = Uuid, Path)), request_body = SettleRequest,
     responses(
         (status = 200, description = "The refund is settled, now or before", body = Settled),
         (status = 404, description = "There is no such order"),

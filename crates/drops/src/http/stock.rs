@@ -18,6 +18,7 @@ use crate::stock::{Adjustment, LedgerPosition, Stock};
 /// An adjustment of a stock.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
+#[schema(as = StockAdjustment)]
 pub(super) struct AdjustRequest {
     /// How many units are added, or removed if negative. Only available units can be removed.
     by: i64,
@@ -35,6 +36,7 @@ pub(super) struct LedgerQuery {
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = StockLedger)]
 pub(super) struct Ledger {
     entries: Vec<LedgerView>,
     /// The start of the next page, if there is one: pass it as `before`.
@@ -44,8 +46,8 @@ pub(super) struct Ledger {
 
 /// Read the counts of a stock.
 #[utoipa::path(
-    get, path = "/internal/v1/drops/{drop_id}/stock", tag = "drops",
-    params(("drop_id" = String, Path)),
+    get, path = "/internal/v1/drops/{drop_id}/stock", tag = "drops", operation_id = "get_stock",
+    params(("drop_id" = Uuid, Path)),
     responses((status = 200, description = "The counts", body = StockView), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn levels(
@@ -59,8 +61,8 @@ pub(super) async fn levels(
 
 /// Add units to a stock, or remove available ones.
 #[utoipa::path(
-    post, path = "/internal/v1/drops/{drop_id}/stock", tag = "drops",
-    params(("drop_id" = String, Path), ("Idempotency-Key" = String, Header, description = "A unique key of this request. Repeating the \
+    post, path = "/internal/v1/drops/{drop_id}/stock", tag = "drops", operation_id = "adjust_stock",
+    params(("drop_id" = Uuid, Path), ("Idempotency-Key" = String, Header, description = "A unique key of this request. Repeating the \
         request with the same key returns the recorded response.")),
     request_body = AdjustRequest,
     responses(
@@ -88,8 +90,8 @@ pub(super) async fn adjust(
 
 /// List every change of a stock, the newest first.
 #[utoipa::path(
-    get, path = "/internal/v1/drops/{drop_id}/ledger", tag = "drops",
-    params(("drop_id" = String, Path), LedgerQuery),
+    get, path = "/internal/v1/drops/{drop_id}/ledger", tag = "drops", operation_id = "list_stock_ledger",
+    params(("drop_id" = Uuid, Path), LedgerQuery),
     responses((status = 200, description = "A page of changes", body = Ledger), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn ledger(
@@ -109,8 +111,8 @@ pub(super) async fn ledger(
 /// Check that every unit is accounted for: initial + adjusted = available + reserved + sold, and the ledger, the reservations and the orders
 /// agree.
 #[utoipa::path(
-    get, path = "/internal/v1/drops/{drop_id}/audit", tag = "drops",
-    params(("drop_id" = String, Path)),
+    get, path = "/internal/v1/drops/{drop_id}/audit", tag = "drops", operation_id = "audit_stock",
+    params(("drop_id" = Uuid, Path)),
     responses((status = 200, description = "The result", body = AuditView), (status = 404, description = "There is no such drop"))
 )]
 pub(super) async fn audit(

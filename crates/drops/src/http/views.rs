@@ -11,7 +11,9 @@ use crate::stock::{Audit, LedgerEntry, LedgerKind, Levels};
 
 /// A drop.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Drop)]
 pub(super) struct DropView {
+    #[schema(format = Uuid)]
     drop_id: String,
     name: String,
     /// DRAFT, SCHEDULED, OPEN, PAUSED, CLOSED or CANCELLED.
@@ -21,18 +23,23 @@ pub(super) struct DropView {
     /// Incremented with every change.
     version: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     opens_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     closes_at: Option<String>,
     /// When it was actually opened.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     opened_at: Option<String>,
     /// When it was actually closed or cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     closed_at: Option<String>,
     /// Why it ended: CLOSED, SOLD_OUT or CANCELLED.
     #[serde(skip_serializing_if = "Option::is_none")]
     end_reason: Option<&'static str>,
+    #[schema(format = DateTime)]
     created_at: String,
     /// Whether the emergency switch is on: no player is admitted.
     everyone_waits: bool,
@@ -51,6 +58,7 @@ pub(super) struct DropDetails {
     pub(super) drop: DropView,
     pub(super) stock: StockView,
     /// Players in the line. Null while Redis is unreachable.
+    #[schema(required = true)]
     pub(super) waiting: Option<u64>,
     /// Players with an admission that has not expired.
     pub(super) inside: i64,
@@ -58,6 +66,7 @@ pub(super) struct DropDetails {
 
 /// The counts of a stock: initial + adjusted = available + reserved + sold.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = Stock)]
 pub(super) struct StockView {
     initial: i64,
     /// The net of all adjustments.
@@ -71,6 +80,7 @@ pub(super) struct StockView {
 
 /// One change of a stock.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = StockLedgerEntry)]
 pub(super) struct LedgerView {
     /// The version of the stock after the change.
     version: i64,
@@ -84,17 +94,20 @@ pub(super) struct LedgerView {
     reserved: i64,
     sold: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = Uuid)]
     reservation_id: Option<String>,
     /// Who created or adjusted the stock.
     #[serde(skip_serializing_if = "Option::is_none")]
     actor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[schema(format = DateTime)]
     recorded_at: String,
 }
 
 /// The result of an audit.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = StockAudit)]
 pub(super) struct AuditView {
     /// Whether every unit is accounted for.
     balanced: bool,
@@ -105,6 +118,7 @@ pub(super) struct AuditView {
 
 /// Two numbers that should be equal.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = StockDifference)]
 pub(super) struct DifferenceView {
     what: &'static str,
     expected: i64,
@@ -113,7 +127,9 @@ pub(super) struct DifferenceView {
 
 /// A player's entry in the line.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = DropEntry)]
 pub(super) struct EntryView {
+    #[schema(format = Uuid)]
     user_id: String,
     /// WAITING, ENTERED, LEFT or EXPIRED.
     state: &'static str,
@@ -121,17 +137,24 @@ pub(super) struct EntryView {
     number: i64,
     /// The place in the line: lower is first.
     place: i64,
+    #[schema(format = DateTime)]
     joined_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     entered_at: Option<String>,
 }
 
 /// An order.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Order)]
 pub(super) struct OrderView {
+    #[schema(format = Uuid)]
     order_id: String,
+    #[schema(format = Uuid)]
     drop_id: String,
+    #[schema(format = Uuid)]
     user_id: String,
+    #[schema(format = Uuid)]
     account_id: String,
     /// PENDING, PAID, REFUND_DUE, FAILED or REFUNDED.
     state: &'static str,
@@ -143,17 +166,20 @@ pub(super) struct OrderView {
     /// The provider's id of the payment.
     #[serde(skip_serializing_if = "Option::is_none")]
     payment_id: Option<String>,
+    #[schema(format = DateTime)]
     created_at: String,
 }
 
 /// A payment that must be refunded.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Refund)]
 pub(super) struct RefundView {
     /// The provider's id of the payment.
     payment_id: String,
     /// Whether another payment has paid for the order. If not, no units could be delivered.
     is_surplus: bool,
     /// Since when the refund is due.
+    #[schema(format = DateTime)]
     since: String,
     order: OrderView,
 }

@@ -30,8 +30,9 @@ pub struct Terms {
     pub price: Price,
     /// How many units one player may buy.
     pub per_player: u32,
-    /// Who may join.
-    #[serde(default)]
+    /// Who may join. Without it, anyone.
+    #[serde(default, skip_serializing_if = "Audience::is_anyone")]
+    #[schema(value_type = AudienceSchema)]
     pub who: Audience,
     /// Entitlements that put a player into a priority lane, the best lane first. Players without any of them are behind.
     #[serde(default)]
@@ -86,9 +87,8 @@ pub struct AdmissionTerms {
     pub arrive_within: Duration,
 }
 
-/// Who may join a drop.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = DropAudience)]
+/// Who may join a drop. In JSON [`Anyone`](Self::Anyone) is an omitted field; the text `"anyone"`, which older versions wrote, is read too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Audience {
     #[default]
@@ -99,9 +99,21 @@ pub enum Audience {
     Owns(String),
 }
 
+/// Who may join a drop: exactly one of these.
+// Not a choice of two types, which generated clients in Java cannot tell apart when they read it.
+#[derive(ToSchema)]
+#[schema(as = DropAudience, min_properties = 1, max_properties = 1)]
+#[expect(dead_code, reason = "used only for the OpenAPI document")]
+struct AudienceSchema {
+    /// Players with this role.
+    role: Option<String>,
+    /// Players whose account has this resource.
+    owns: Option<String>,
+}
+
 /// The order of players who join before the drop opens. Players who join later are behind them, first come, first served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = DropOrder)]
+#[schema(as = DropLineOrder)]
 #[serde(rename_all = "snake_case")]
 pub enum LineOrder {
     #[default]
@@ -164,6 +176,12 @@ impl AdmissionTerms {
     /// Returns when a used admission expires: `lifetime` after it was given, whenever the player arrives.
     pub(crate) fn used_expiry(&self, entered_at: Timestamp) -> Timestamp {
         entered_at.after(self.lifetime.max(self.arrive_within))
+    }
+}
+
+impl Audience {
+    const fn is_anyone(&self) -> bool {
+        matches!(self, Self::Anyone)
     }
 }
 
@@ -304,6 +322,16 @@ mod tests {
         assert!(stored.starts_with(r#"{"version":"1","#), "{stored}");
         assert_eq!(Terms::from_stored(&stored).unwrap(), terms);
         assert!(Terms::from_stored(&stored.replacen("\"1\"", "\"2\"", 1)).is_err());
+    }
+
+    #[test]
+    fn anyone_is_an_omitted_field_and_is_also_read_as_a_word() {
+        let anyone = Terms { who: Audience::Anyone, ..terms() };
+        let mut json = serde_json::to_value(&anyone).unwrap();
+        assert_eq!(json.get("who"), None);
+        json["who"] = json!("anyone");
+        assert_eq!(serde_json::from_value::<Terms>(json).unwrap(), anyone);
+        assert_eq!(serde_json::to_value(terms()).unwrap()["who"], json!({"owns": "founder"}));
     }
 
     #[test]

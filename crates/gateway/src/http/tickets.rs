@@ -73,7 +73,8 @@ pub(crate) struct TicketList {
 ///
 /// A player has one ticket per queue: a second request, from any device, returns the existing ticket.
 #[utoipa::path(
-    post, path = "/v1/matchmaking/tickets", tag = "matchmaking", request_body = TicketRequest,
+    post, path = "/v1/matchmaking/tickets", tag = "matchmaking", operation_id = "create_ticket",
+    request_body = TicketRequest,
     responses(
         (status = 201, description = "A new ticket", body = TicketAnswer),
         (status = 200, description = "The existing ticket", body = TicketAnswer),
@@ -100,7 +101,7 @@ pub(super) async fn create(
 
 /// List the caller's tickets
 #[utoipa::path(
-    get, path = "/v1/matchmaking/tickets", tag = "matchmaking",
+    get, path = "/v1/matchmaking/tickets", tag = "matchmaking", operation_id = "list_tickets",
     responses(
         (status = 200, description = "The tickets", body = TicketList),
         (status = 400, description = "The version of the client is not valid"),
@@ -117,7 +118,8 @@ pub(super) async fn list(
 
 /// Get a ticket
 #[utoipa::path(
-    get, path = "/v1/matchmaking/tickets/{ticket_id}", tag = "matchmaking", params(("ticket_id" = String, Path)),
+    get, path = "/v1/matchmaking/tickets/{ticket_id}", tag = "matchmaking", operation_id = "get_ticket",
+    params(("ticket_id" = String, Path)),
     responses(
         (status = 200, description = "The ticket", body = TicketAnswer),
         (status = 400, description = "The id is not valid"),
@@ -137,7 +139,8 @@ pub(super) async fn show(
 ///
 /// Also succeeds for a ticket that is already gone.
 #[utoipa::path(
-    delete, path = "/v1/matchmaking/tickets/{ticket_id}", tag = "matchmaking", params(("ticket_id" = String, Path)),
+    delete, path = "/v1/matchmaking/tickets/{ticket_id}", tag = "matchmaking", operation_id = "cancel_ticket",
+    params(("ticket_id" = String, Path)),
     responses(
         (status = 204, description = "The ticket has left matchmaking"),
         (status = 400, description = "The id is not valid"),

@@ -118,7 +118,9 @@ impl AdminClient {
         if status.is_success() {
             return Ok(body);
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE && body["detail"].is_null() {
+        // Older processes send null.
+        let has_detail = !body["detail"].is_null() && body["detail"] != body["title"];
+        if status == StatusCode::SERVICE_UNAVAILABLE && !has_detail {
             let missing =
                 self.missing_store(&client, token.as_ref().map(|token| token.secret.as_str())).await;
             bail!("{} does not answer; run `playhouse doctor`", missing.unwrap_or("A store"));

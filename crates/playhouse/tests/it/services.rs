@@ -93,6 +93,20 @@ async fn invalid_requests_are_explained() {
         assert!(problem["detail"].as_str().unwrap_or_default().contains(detail), "{problem}, not {detail:?}");
         assert!(problem["request_id"].is_string() && problem["type"].is_string(), "{problem}");
     }
+    let in_batch = |action: &str, field: &str, value: Value| {
+        let mut change = with(field, value);
+        change["action"] = json!(action);
+        json!({ "changes": [change] })
+    };
+    for (body, detail) in [
+        (in_batch("revoke", "valid_until", json!("2036-01-01T00:00:00Z")), "valid_until is only for a grant"),
+        (in_batch("grant", "colour", json!("red")), "`changes[0].colour` is not a known field"),
+        (in_batch("lend", "quantity", json!(1)), "`lend`"),
+    ] {
+        let (status, problem) = shop.post("/entitlements/batch", Some("k"), &body).await;
+        assert_eq!(status, 400, "{problem}");
+        assert!(problem["detail"].as_str().unwrap_or_default().contains(detail), "{problem}, not {detail:?}");
+    }
     shop.post("/entitlements/grant", Some("k"), &good).await;
     let (status, problem) = shop.post("/entitlements/grant", Some("k"), &with("quantity", json!(2))).await;
     assert_eq!(status, 422, "{problem}");

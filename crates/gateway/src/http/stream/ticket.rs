@@ -40,7 +40,8 @@ pub(crate) enum TicketEventKind {
 /// Server-sent events: `ticket` at the start and after each change, `reconnect` when the process stops, `end` when no more events
 /// follow. /v1/stream also contains all tickets.
 #[utoipa::path(
-    get, path = "/v1/matchmaking/tickets/{ticket_id}/stream", tag = "matchmaking", params(("ticket_id" = String, Path)),
+    get, path = "/v1/matchmaking/tickets/{ticket_id}/stream", tag = "matchmaking", operation_id = "follow_ticket",
+    params(("ticket_id" = String, Path)),
     responses(
         (status = 200, description = "A stream of events", content_type = "text/event-stream", body = TicketEvent),
         (status = 400, description = "The id is not valid"),
