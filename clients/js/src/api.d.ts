@@ -415,9 +415,10 @@ export interface PriceAnswer {
   currency: string;
 }
 
+/** An error (RFC 9457). */
 export interface Problem {
   /** Details, and what to do. */
-  detail?: string | null;
+  detail: string;
   /** The id of the request in the server's logs. */
   request_id: string;
   status: number;
@@ -686,20 +687,20 @@ export interface Operations {
     response: Home;
   };
   /** List the caller's tickets */
-  list: {
+  list_tickets: {
     method: "GET";
     path: "/v1/matchmaking/tickets";
     response: TicketList;
   };
   /** Join a queue */
-  create: {
+  create_ticket: {
     method: "POST";
     path: "/v1/matchmaking/tickets";
     body: TicketRequest;
     response: TicketAnswer;
   };
   /** Cancel a ticket */
-  cancel: {
+  cancel_ticket: {
     method: "DELETE";
     path: "/v1/matchmaking/tickets/{ticket_id}";
     params: {
@@ -708,7 +709,7 @@ export interface Operations {
     response: null;
   };
   /** Get a ticket */
-  show: {
+  get_ticket: {
     method: "GET";
     path: "/v1/matchmaking/tickets/{ticket_id}";
     params: {
@@ -717,7 +718,7 @@ export interface Operations {
     response: TicketAnswer;
   };
   /** Stream a ticket */
-  follow: {
+  follow_ticket: {
     method: "GET";
     path: "/v1/matchmaking/tickets/{ticket_id}/stream";
     params: {
