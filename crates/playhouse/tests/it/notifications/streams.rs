@@ -71,7 +71,11 @@ async fn stream_starts_at_the_requested_position() {
     // A page that cannot set the header uses the query. An empty value means no position.
     for (path, starts_at) in [("/v1/stream?last_event_id=2", "2"), ("/v1/stream?last_event_id=", "3")] {
         let mut response = ada.request(Method::GET, at, path).send().await.unwrap();
-        assert_eq!(response.headers()["x-playhouse-heartbeat"], "100", "clients notice dead connections by it");
+        assert_eq!(
+            response.headers()["x-playhouse-heartbeat"],
+            "100",
+            "clients notice dead connections by it"
+        );
         let mut text = String::new();
         while !text.contains("event: ready") {
             text += std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap();
