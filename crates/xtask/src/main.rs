@@ -1,11 +1,15 @@
 //! The commands for developers and CI.
 
 mod bench;
+mod dev;
 mod fuzz;
 mod fuzz_api;
+mod go;
 mod install;
+mod java;
 mod keycloak;
 mod nats;
+mod python;
 mod shell;
 mod soak;
 mod test;
