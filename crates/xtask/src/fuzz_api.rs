@@ -4,16 +4,15 @@
 //! same seed generates the same requests.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use serde_json::Value;
 
-use crate::install;
-use crate::shell::{cargo, root, step};
+use crate::dev::Dev;
+use crate::shell::target;
+use crate::{install, python};
 
 const REQUIREMENTS: &str = include_str!("fuzz_api/requirements.txt");
 const HOOKS: &str = include_str!("fuzz_api/hooks.py");
@@ -46,31 +45,24 @@ pub(crate) struct Plan {
     pub(crate) examples: u32,
 }
 
-/// A running `playhouse dev`. Dropping it stops the program.
-struct Dev {
-    child: Child,
-    addresses: Value,
-}
-
 impl Plan {
     /// Starts the product and tests its APIs one after the other. A failure of one does not skip the other.
     pub(crate) fn run(self, only: Option<Api>) -> Result<()> {
         let schemathesis = installed()?;
-        step("build", &mut cargo(&["build", "--locked", "--package", "playhouse"]))?;
-        let dev = Dev::start()?;
+        Dev::build()?;
+        let limits = LIMITS.map(|limit| format!("gateway.limits.{limit}"));
+        let mut settings: Vec<_> = limits.iter().map(|key| (key.as_str(), UNLIMITED)).collect();
+        settings.push(("matchmaking.ticket_ttl", TICKET_TTL));
+        let dev = Dev::start(&settings)?;
         let mut failed = false;
         for api in [Api::Service, Api::Gateway].into_iter().filter(|api| only.is_none_or(|only| only == *api))
         {
-            let (document, token) = match api {
-                Api::Service => (
-                    format!("http://{}/internal/v1/openapi.json", dev.text("service_api")?),
-                    dev.text("service_token")?,
-                ),
-                Api::Gateway => {
-                    (format!("http://{}/openapi.json", dev.text("gateway")?), dev.player_token()?)
-                }
+            let (address, path, token) = match api {
+                Api::Service => ("service_api", "/internal/v1/openapi.json", dev.text("service_token")?),
+                Api::Gateway => ("gateway", "/openapi.json", dev.player_token(USER)?),
             };
-            if let Err(error) = self.test(&schemathesis, &document, &token) {
+            let base = format!("http://{}", dev.text(address)?);
+            if let Err(error) = self.test(&schemathesis, &base, path, &token) {
                 eprintln!("== {error:#}");
                 failed = true;
             }
@@ -80,14 +72,17 @@ impl Plan {
 
     /// Tests a running gateway.
     pub(crate) fn run_at(self, base: &str, token: &str) -> Result<()> {
-        self.test(&installed()?, &format!("{}/openapi.json", base.trim_end_matches('/')), token)
+        self.test(&installed()?, base.trim_end_matches('/'), "/openapi.json", token)
     }
 
-    fn test(self, schemathesis: &Path, document: &str, token: &str) -> Result<()> {
+    fn test(self, schemathesis: &Path, base: &str, path: &str, token: &str) -> Result<()> {
         let Self { seed, examples } = self;
+        let document = &format!("{base}{path}");
         let mut command = Command::new(schemathesis);
         command
             .args(["run", document, "--checks", CHECKS, "--continue-on-failure", "--exclude-path", ENDLESS])
+            // Not the server that the document names.
+            .args(["--url", base])
             .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string()])
             // A running gateway has rate limits. Refusals by them are not findings.
             .args(["--rate-limit", "auto"])
@@ -104,76 +99,15 @@ impl Plan {
     }
 }
 
-impl Dev {
-    fn start() -> Result<Self> {
-        let mut command = Command::new(playhouse());
-        let ports = ["--gateway-port=0", "--service-api-port=0", "--admin-port=0", "--open-match-port=0"];
-        command.args(["dev", "--ephemeral", "--print-addresses"]).args(ports).stdout(Stdio::piped());
-        for limit in LIMITS {
-            command.args(["--set", &format!("gateway.limits.{limit}={UNLIMITED}")]);
-        }
-        command.args(["--set", &format!("matchmaking.ticket_ttl={TICKET_TTL}")]);
-        let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-        let stdout = child.stdout.take().context("stdout is not piped")?;
-        let mut dev = Self { child, addresses: Value::Null };
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        dev.addresses = serde_json::from_str(&line).context("playhouse dev did not print its addresses")?;
-        Ok(dev)
-    }
-
-    fn text(&self, field: &str) -> Result<String> {
-        let text = self.addresses[field].as_str();
-        text.map(str::to_owned).with_context(|| format!("playhouse dev did not print {field}"))
-    }
-
-    /// Requests a token from the builtin issuer.
-    fn player_token(&self) -> Result<String> {
-        let admin = format!("http://{}", self.text("admin")?);
-        let output = Command::new(playhouse()).args(["token", "--user", USER, "--admin", &admin]).output()?;
-        if !output.status.success() {
-            bail!("playhouse token: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-    }
-}
-
-impl Drop for Dev {
-    fn drop(&mut self) {
-        // SIGTERM, because a kill would leave its temporary folder.
-        let _ = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status();
-        let _ = self.child.wait();
-    }
-}
-
 fn home() -> PathBuf {
     target().join("fuzz-api")
 }
 
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |set| root().join(set))
-}
-
-fn playhouse() -> PathBuf {
-    target().join("debug/playhouse")
-}
-
-/// Returns the path of Schemathesis in a virtual environment, which is recreated when the requirements change.
+/// Returns the path of Schemathesis, after installing it if necessary.
 fn installed() -> Result<PathBuf> {
     install::for_python()?;
-    let (home, environment) = (home(), home().join("venv"));
-    let (program, done) = (environment.join("bin/schemathesis"), home.join("installed.txt"));
-    fs::create_dir_all(&home)?;
+    let home = home();
+    let programs = python::environment(&home, REQUIREMENTS)?;
     fs::write(home.join("hooks.py"), HOOKS)?;
-    if fs::read_to_string(&done).is_ok_and(|text| text == REQUIREMENTS) && program.exists() {
-        return Ok(program);
-    }
-    let wanted = home.join("requirements.txt");
-    fs::write(&wanted, REQUIREMENTS)?;
-    step("python3 -m venv", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
-    let mut pip = Command::new(environment.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&wanted);
-    step("install Schemathesis", &mut pip)?;
-    fs::write(&done, REQUIREMENTS)?;
-    Ok(program)
+    Ok(programs.join("schemathesis"))
 }

@@ -25,11 +25,14 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("curl", "curl"),
 ];
 
-/// The program that builds the current NATS server.
-const FOR_NATS: &[(&str, &str)] = &[("go", "golang-go")];
+/// The program that builds the current NATS server and clients in Go.
+const GO: &[(&str, &str)] = &[("go", "golang-go")];
 
 /// The programs that Keycloak needs.
 const FOR_KEYCLOAK: [(&str, &str); 2] = [("java", "openjdk-17-jre-headless"), ("mvn", "maven")];
+
+/// The programs that generate and compile clients of the service API.
+const FOR_CLIENTS: [(&str, &str); 2] = [("javac", "openjdk-17-jdk-headless"), ("mvn", "maven")];
 
 /// The folders that the tests need, with their Debian packages.
 const FOLDERS: [(&str, &str); 2] = [
@@ -44,7 +47,7 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 pub(crate) fn run() -> Result<()> {
     let folders = FOLDERS.iter().filter(|(folder, _)| !Path::new(folder).exists());
     let folders = folders.map(|(_, package)| *package);
-    let for_nats = if nats::is_built() { &[] } else { FOR_NATS };
+    let for_nats = if nats::is_built() { &[] } else { GO };
     install(&missing(&PROGRAMS).chain(missing(for_nats)).chain(folders).collect::<Vec<_>>())?;
     if let Err(error) = nats::build() {
         eprintln!(
@@ -57,6 +60,12 @@ pub(crate) fn run() -> Result<()> {
 /// Like [`run`], for the tests on Keycloak, which need a browser too.
 pub(crate) fn for_keycloak() -> Result<()> {
     install(&missing(&PROGRAMS).chain(missing(&FOR_KEYCLOAK)).collect::<Vec<_>>())
+}
+
+/// Like [`run`], for generated clients of the service API.
+pub(crate) fn for_clients() -> Result<()> {
+    install(&missing(&FOR_CLIENTS).chain(missing(GO)).collect::<Vec<_>>())?;
+    for_python()
 }
 
 /// Like [`run`], for tools written in Python. Debian splits its standard library into several packages.

@@ -7,12 +7,11 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::install;
 use crate::shell::{cargo, find_program, root, step};
+use crate::{install, java};
 
 /// The Maven coordinates. The test kit reads the same file.
 const ARTIFACT: &str = include_str!("../../testkit/src/keycloak/artifact");
-const OLDEST_JAVA: u32 = 17;
 
 /// Installs what the tests need and runs them.
 pub(crate) fn run() -> Result<()> {
@@ -39,8 +38,8 @@ fn tests() -> Command {
 }
 
 fn missing() -> Option<String> {
-    if java().is_none_or(|major| major < OLDEST_JAVA) {
-        return Some(format!("Java {OLDEST_JAVA}"));
+    if !java::is_current() {
+        return Some(java::NEEDED.to_owned());
     }
     let Some(maven) = find_program("mvn") else { return Some("Maven".to_owned()) };
     let artifact = ARTIFACT.trim();
@@ -50,11 +49,4 @@ fn missing() -> Option<String> {
     fetch.arg(format!("-Dartifact={artifact}"));
     let fetched = fetch.current_dir(root()).output().is_ok_and(|done| done.status.success());
     if fetched { None } else { Some(format!("the artifact {artifact}")) }
-}
-
-/// Returns the major version of Java, from `openjdk version "17.0.15" 2025-04-15`.
-fn java() -> Option<u32> {
-    let output = Command::new(find_program("java")?).arg("-version").output().ok()?;
-    let version = String::from_utf8_lossy(&output.stderr).into_owned();
-    version.split('"').nth(1)?.split(['.', '-', '+']).next()?.parse().ok()
 }

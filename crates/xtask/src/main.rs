@@ -1,11 +1,16 @@
 //! The commands for developers and CI.
 
 mod bench;
+mod clients;
+mod dev;
 mod fuzz;
 mod fuzz_api;
+mod go;
 mod install;
+mod java;
 mod keycloak;
 mod nats;
+mod python;
 mod shell;
 mod soak;
 mod test;
@@ -44,6 +49,8 @@ enum Command {
     },
     /// Run the tests on a real Keycloak; fails if Java or Maven cannot be installed
     TestKeycloak,
+    /// Generate clients of the service API in Go, Java and Python, and run them; fails if the tools cannot be installed
+    TestClients,
     /// Run the fuzz targets, which are the parsers of network data; without arguments, list them
     Fuzz {
         /// The target; all of them if omitted
@@ -91,6 +98,7 @@ fn main() -> ExitCode {
         Command::Install => install::run(),
         Command::TestSql { mysqld, dsn } => test::run_sql(mysqld.as_deref(), dsn.as_deref()),
         Command::TestKeycloak => keycloak::run(),
+        Command::TestClients => clients::run(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::FuzzApi { base, token, only, seed, examples } => {
             let plan = fuzz_api::Plan { seed, examples };

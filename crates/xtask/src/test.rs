@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::shell::{cargo, find_program, step};
-use crate::{install, keycloak};
+use crate::{clients, install, keycloak};
 
 pub(crate) fn run(may_install: bool) -> Result<()> {
     if may_install {
@@ -18,6 +18,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
     advisories()?;
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
+    clients::run_if_possible()?;
     keycloak::run_if_possible()
 }
 
