@@ -280,17 +280,15 @@ async fn queue_survives_a_closed_page(world: &World, host: &mut impl Host, offli
     world.network.pass().await;
     assert_eq!(world.reserved(&drop).await, 1, "nothing was sent meanwhile");
     host.open().await;
-    let code = format!(
-        "state.client = connect();
+    let code = "state.client = connect();
         const sent = [];
         const failed = [];
-        state.client.queue.on('sent', ({{ result }}) => sent.push(result.reservation_id));
-        state.client.queue.on('failed', ({{ error }}) => failed.push(String(error)));
+        state.client.queue.on('sent', ({ result }) => sent.push(result.reservation_id));
+        state.client.queue.on('failed', ({ error }) => failed.push(String(error)));
         while (state.client.queue.size) await new Promise((resolve) => setTimeout(resolve, 50));
         state.client.close();
-        return {{ sent, failed }};"
-    );
-    let answer = host.run(&code).await;
+        return { sent, failed };";
+    let answer = host.run(code).await;
     assert_eq!(answer["failed"], json!([]));
     assert_eq!(world.reserved(&drop).await, 3, "each once: {answer}");
     assert_eq!(
