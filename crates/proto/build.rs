@@ -6,8 +6,16 @@ use std::time::SystemTime;
 use std::{env, error::Error};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    const FILES: [&str; 3] =
-        ["openmatch/messages.proto", "openmatch/frontend.proto", "playhouse/matches.proto"];
+    const FILES: [&str; 8] = [
+        "openmatch/messages.proto",
+        "openmatch/extensions.proto",
+        "openmatch/frontend.proto",
+        "openmatch/backend.proto",
+        "openmatch/query.proto",
+        "openmatch/matchfunction.proto",
+        "openmatch/evaluator.proto",
+        "playhouse/matches.proto",
+    ];
     let folder = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("proto");
     let descriptors = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
     let mut compiler = protox::Compiler::new([&folder])?;
