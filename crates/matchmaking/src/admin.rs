@@ -144,7 +144,7 @@ impl MatchmakingAdmin {
         let id = parse(id)?;
         let status = self.store.status(&id).await?;
         if status.found.data.is_none() && status.found.assignment.is_none() && !status.is_indexed {
-            return Err(Error::NotFound(id));
+            return Err(Error::NotFound(id.to_string()));
         }
         let summary = self.summary(&id, &status);
         let mut why = self.why(&id, summary.state, &status).await?;
@@ -200,7 +200,7 @@ impl MatchmakingAdmin {
             TicketStatus { found, .. } if found.data.is_some() => {
                 Err(Error::Invalid(format!("ticket {id} was removed from matchmaking (DeindexTicket)")))
             }
-            _ => Err(Error::NotFound(id)),
+            _ => Err(Error::NotFound(id.to_string())),
         }
     }
 
@@ -208,7 +208,7 @@ impl MatchmakingAdmin {
         let id = parse(id)?;
         match self.store.delete(&id).await? {
             DeleteOutcome::Deleted => Ok(()),
-            DeleteOutcome::NotFound => Err(Error::NotFound(id)),
+            DeleteOutcome::NotFound => Err(Error::NotFound(id.to_string())),
             DeleteOutcome::AlreadyAssigned => Err(Error::AlreadyAssigned(id)),
         }
     }

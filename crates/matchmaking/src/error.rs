@@ -11,7 +11,7 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     #[error("there is no ticket {0}; it may have expired")]
-    NotFound(TicketId),
+    NotFound(String),
     #[error("ticket {0} is already assigned")]
     AlreadyAssigned(TicketId),
     #[error("you already wait in queue {queue} with ticket {ticket}: cancel that ticket first")]
@@ -48,5 +48,20 @@ impl Coded for Error {
 impl From<redis_store::Error> for Error {
     fn from(error: redis_store::Error) -> Self {
         Self::Store(error)
+    }
+}
+
+impl Error {
+    /// Logs the cause of server-side errors. Mistakes of the caller are not logged.
+    pub(crate) fn log(&self) {
+        if self.code() == Code::Internal {
+            tracing::error!(cause = base::error::chain(self), "A matchmaking request failed");
+        } else if let Self::Store(_) = self {
+            tracing::warn!(
+                outage = "tickets",
+                cause = base::error::chain(self),
+                "The store of tickets does not answer"
+            );
+        }
     }
 }

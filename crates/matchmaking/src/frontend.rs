@@ -2,7 +2,6 @@
 
 mod grpc;
 pub(crate) mod hub;
-mod rest;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,7 +11,7 @@ use base::Clock;
 use buffa::{Message, MessageField};
 use bytes::Bytes;
 use futures::Stream;
-use http_server::{Connection, Routes, StreamPermit};
+use http_server::{Connection, StreamPermit};
 use proto::openmatch;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
@@ -20,6 +19,7 @@ use runtime::lifecycle::LoopError;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::{Moment, SearchFields, TicketId};
+use crate::open_match::OpenMatchService;
 use crate::store::{DeleteOutcome, NewTicket, Store, StoredTicket};
 use crate::wire;
 
@@ -60,9 +60,9 @@ impl Frontend {
         Self { store, hub, config, clock, last: Arc::default() }
     }
 
-    /// Returns the routes of gRPC, gRPC-Web and Connect, of health and reflection, and of the REST mapping.
-    pub fn routes(&self) -> Routes {
-        grpc::routes(self.clone()).merge(rest::routes(self.clone()).into())
+    /// Returns Open Match's FrontendService.
+    pub(crate) fn service(&self) -> OpenMatchService {
+        grpc::service(self.clone())
     }
 
     /// Delivers the store's events to watchers until `drain` is requested.
@@ -72,7 +72,7 @@ impl Frontend {
 
     /// Creates a ticket. Returns it as stored.
     pub async fn create(&self, ticket: Option<openmatch::Ticket>) -> Result<Bytes, Error> {
-        let ticket = ticket.ok_or_else(|| Error::Invalid("ticket is required".to_owned()))?;
+        let ticket = ticket.ok_or_else(|| Error::Invalid(".ticket is required".to_owned()))?;
         Ok(self.create_ticket(ticket).await?.1)
     }
 
@@ -110,7 +110,10 @@ impl Frontend {
     /// Checks a ticket against the limits. Returns its TTL.
     fn check(&self, ticket: &openmatch::Ticket) -> Result<Duration, Error> {
         if ticket.assignment.is_set() {
-            return Err(Error::Invalid("ticket.assignment is set by the server: leave it out".to_owned()));
+            return Err(Error::Invalid("tickets cannot be created with an assignment".to_owned()));
+        }
+        if ticket.create_time.is_set() {
+            return Err(Error::Invalid("tickets cannot be created with create time set".to_owned()));
         }
         let fields = ticket.search_fields.as_option();
         let counts = [
@@ -148,19 +151,21 @@ impl Frontend {
 
     /// Returns a ticket, with its assignment if there is one.
     pub async fn get(&self, id: &str) -> Result<openmatch::Ticket, Error> {
-        let id = ticket_id(id)?;
+        let id = known_form(id)?;
         let StoredTicket { data, assignment } = self.store.find(&id).await?;
         let ticket = data.and_then(|data| openmatch::Ticket::decode_from_slice(&data).ok());
         // A key of another program may look like a ticket's.
-        let mut ticket = ticket.filter(|ticket| ticket.id == id.as_str()).ok_or(Error::NotFound(id))?;
+        let mut ticket = ticket
+            .filter(|ticket| ticket.id == id.as_str())
+            .ok_or_else(|| Error::NotFound(id.to_string()))?;
         let assignment = assignment.and_then(|data| openmatch::Assignment::decode_from_slice(&data).ok());
         ticket.assignment = assignment.into();
         Ok(ticket)
     }
 
-    /// Cancels a ticket. Succeeds if the ticket is already gone.
+    /// Cancels a ticket. Succeeds if there is no such ticket, as in Open Match.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
-        let id = ticket_id(id)?;
+        let Some(id) = TicketId::parse(id) else { return Ok(()) };
         match self.store.delete(&id).await? {
             DeleteOutcome::Deleted | DeleteOutcome::NotFound => Ok(()),
             DeleteOutcome::AlreadyAssigned => Err(Error::AlreadyAssigned(id)),
@@ -181,7 +186,7 @@ impl Frontend {
         id: &str,
         connection: &Connection,
     ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + use<>, Error> {
-        let id = ticket_id(id)?;
+        let id = known_form(id)?;
         let held = self.hold(connection)?;
         self.hub.watch(id, connection.drain().clone(), held).await
     }
@@ -194,6 +199,11 @@ impl Frontend {
             ))
         })
     }
+}
+
+/// Parses an id. No ticket has an id of another form.
+fn known_form(id: &str) -> Result<TicketId, Error> {
+    TicketId::parse(id).ok_or_else(|| Error::NotFound(id.to_owned()))
 }
 
 pub(crate) fn ticket_id(text: &str) -> Result<TicketId, Error> {

@@ -27,6 +27,7 @@ mod event;
 mod frontend;
 mod metrics;
 pub mod model;
+mod open_match;
 mod players;
 mod recorder;
 mod status;

@@ -139,7 +139,8 @@ impl Players {
         match joined {
             JoinOutcome::OtherQueue { queue, id } => Err(Error::OtherQueue { queue, ticket: id }),
             JoinOutcome::Ticket { id, found } => {
-                let ticket = PlayerTicket::decode(user, &id, &found).ok_or(Error::NotFound(id))?;
+                let ticket =
+                    PlayerTicket::decode(user, &id, &found).ok_or_else(|| Error::NotFound(id.to_string()))?;
                 let is_new = outcome == "created";
                 if is_new {
                     fault::point("matchmaking.joined");
@@ -175,7 +176,7 @@ impl Players {
     pub async fn ticket(&self, user: Uuid, id: &str) -> Result<PlayerTicket, Error> {
         let id = ticket_id(id)?;
         let found = self.frontend.store.find(&id).await?;
-        PlayerTicket::decode(user, &id, &found).ok_or(Error::NotFound(id))
+        PlayerTicket::decode(user, &id, &found).ok_or_else(|| Error::NotFound(id.to_string()))
     }
 
     /// Cancels a ticket of the player. Succeeds if the ticket is already gone, or belongs to another player.

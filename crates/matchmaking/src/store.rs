@@ -265,6 +265,14 @@ impl Store {
         }
     }
 
+    /// Checks whether the servers that every call needs answer.
+    pub(crate) async fn ping(&self) -> Result<(), Error> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(store) => store.ping().await,
+        }
+    }
+
     /// Creates a ticket and adds it to matchmaking. Repeating the call changes nothing.
     pub async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
         each!(self, store => store.create(ticket).await)

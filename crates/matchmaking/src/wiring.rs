@@ -18,6 +18,7 @@ use service::{
 };
 
 use crate::allocation::{self, GiveBackWorker, Sweeper};
+use crate::open_match::OpenMatch;
 use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
@@ -153,7 +154,8 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     // Players of the gateway watch their tickets too.
     if roles.contains(Role::MatchmakingFrontend) || roles.contains(Role::Gateway) {
         let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
-        opened.open_match = frontend.routes();
+        let open_match = OpenMatch::new(store.clone());
+        opened.open_match = open_match.serve(frontend.service()).routes();
         if roles.contains(Role::Gateway) {
             let (queues, live) = (config.queues.clone(), context.stores.live.clone());
             let players = Players::new(frontend.clone(), queues, live, metrics.clone());

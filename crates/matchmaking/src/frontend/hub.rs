@@ -217,7 +217,7 @@ impl Hub {
                     watcher.hub.deliver(&watcher.id, Signal::Assigned(response(assignment)));
                 }
                 StoredTicket { data: Some(data), .. } if wire::is_ticket(&watcher.id, &data) => {}
-                StoredTicket { .. } => return Err(Error::NotFound(watcher.id.clone())),
+                StoredTicket { .. } => return Err(Error::NotFound(watcher.id.to_string())),
             }
         }
         watcher.receiver.mark_changed();
@@ -292,7 +292,7 @@ impl Watcher {
             match &*self.receiver.borrow_and_update() {
                 Signal::Waiting => {}
                 Signal::Assigned(response) => return Ok(response.clone()),
-                Signal::Gone => return Err(Error::NotFound(self.id.clone())),
+                Signal::Gone => return Err(Error::NotFound(self.id.to_string())),
             }
         }
     }

@@ -165,6 +165,18 @@ impl Redis {
         &self.rules
     }
 
+    /// Checks the primary and the server of assignments. A replica may be away: the primary stands in.
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        let assignments = async {
+            match &self.servers.others.assignments {
+                Some(assignments) => assignments.ping().await,
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(self.servers.primary.ping(), assignments)?;
+        Ok(())
+    }
+
     /// Runs a script with its own keys, under the lock if the coordination requires it.
     async fn step<T: FromRedisValue>(
         &self,

@@ -199,7 +199,7 @@ async fn loop_cancels_overdue_tickets_and_watchers_see_it(setup: Setup) {
     });
     let ((), end) = tokio::join!(time, tokio::time::timeout(PATIENCE, looking.next()));
     let end = end.expect("the watcher gets an event").unwrap();
-    assert!(matches!(end, Err(matchmaking::Error::NotFound(id)) if id == lost.id));
+    assert!(matches!(end, Err(matchmaking::Error::NotFound(id)) if id == lost.id.as_str()));
     assert_eq!(players.tickets(stays).await.unwrap(), [kept]);
     assert_eq!(players.tickets(goes).await.unwrap(), []);
     assert_eq!(tickets.counter("tickets_abandoned"), 1);

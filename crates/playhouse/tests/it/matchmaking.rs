@@ -200,8 +200,8 @@ async fn matchmaking_recovers_from_an_emptied_redis_within_two_seconds() {
 
     matchmaking.fleet.redis.kill().await.unwrap();
     let (status, problem) = create(&address).await;
-    assert_eq!((status, problem["title"].as_str()), (503, Some("Temporarily unavailable")), "{problem}");
-    assert!(problem["detail"].as_str().unwrap().contains("try again"), "{problem}");
+    assert_eq!((status, problem["code"].as_u64()), (503, Some(14)), "{problem}");
+    assert!(problem["message"].as_str().unwrap().contains("try again"), "{problem}");
     // Long enough for backoffs to grow.
     eventually("the push loop was restarted 7 times", PATIENCE, async || {
         let (_, metrics) = get(format!("http://{admin}/metrics")).await;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use reqwest::Client;
 use serde_json::{Value, json};
-use testkit::{Folder, RunningProgram, eventually, need};
+use testkit::{Folder, Redis, RunningProgram, eventually, need};
 
 use super::{PATIENCE, addresses, dev};
 
@@ -21,6 +21,11 @@ async fn post(url: String, body: Value) -> (u16, Value) {
     let status = response.status().as_u16();
     let text = response.text().await.unwrap();
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+async fn post_text(url: &str, body: &str) -> (u16, Value) {
+    let response = Client::new().post(url).body(body.to_owned()).send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
 /// Fails if the tools that generate a Python client are missing.
@@ -129,11 +134,7 @@ async fn extension_with_invalid_bytes_is_an_error() {
     let data = made.await.unwrap().bytes().await.unwrap();
     let id = <proto::openmatch::Ticket as buffa::Message>::decode_from_slice(&data).unwrap().id;
     let (status, problem) = super::get(format!("http://{address}/v1/frontendservice/tickets/{id}")).await;
-    assert_eq!(
-        (status, &problem["type"]),
-        (400, &json!("urn:playhouse:problem:invalid-argument")),
-        "{problem}"
-    );
+    assert_eq!((status, &problem["code"]), (500, &json!(13)), "{problem}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,22 +148,43 @@ async fn rest_follows_the_open_match_mapping() {
     let client = Client::new();
     assert_eq!(client.delete(&one).send().await.unwrap().status(), 200);
     let (status, problem) = super::get(one.clone()).await;
-    assert_eq!((status, &problem["type"]), (404, &json!("urn:playhouse:problem:not-found")));
-    assert_eq!(super::get(format!("{one}/assignments")).await.0, 404);
+    let words = format!("Ticket id: {} not found", one.rsplit('/').next().unwrap());
+    let error = json!({ "code": 5, "message": words, "details": [] });
+    assert_eq!((status, &problem), (404, &error));
+    assert_eq!(super::get(format!("{one}/assignments")).await, (404, json!({ "error": error })));
+    assert_eq!(client.delete(&one).send().await.unwrap().status(), 200);
     let (status, problem) =
         post(tickets.clone(), json!({ "ticket": { "searchFields": { "tags": "eu" } } })).await;
     assert_eq!(status, 400);
-    assert!(problem["detail"].as_str().unwrap().contains("CreateTicketRequest"), "{problem}");
+    assert_eq!(problem["code"], 3, "{problem}");
+    let (status, problem) = post_text(&tickets, "{\"ticket\"").await;
+    assert_eq!(status, 400);
+    assert!(problem["message"].as_str().unwrap().contains("CreateTicketRequest"), "{problem}");
+    let (status, problem) = post_text(&tickets, "").await;
+    assert_eq!((status, &problem["message"]), (400, &json!(".ticket is required")));
+    let (status, problem) = post_text(&tickets, &"x".repeat(1 << 20)).await;
+    assert_eq!((status, &problem["code"]), (429, &json!(8)), "{problem}");
+
+    // Both spellings are read, and the one of the .proto files is written.
+    let fields = json!({ "string_args": { "gameMode": "duel" }, "doubleArgs": { "mmr": 1.5 } });
+    let (_, ticket) = post(tickets.clone(), json!({ "ticket": { "searchFields": fields } })).await;
+    let expected = json!({ "string_args": { "gameMode": "duel" }, "double_args": { "mmr": 1.5 } });
+    assert_eq!(ticket["search_fields"], expected, "{ticket}");
+    assert!(ticket["create_time"].is_string() && ticket["persistent_field"]["ttl"].is_object(), "{ticket}");
+    client.delete(format!("{tickets}/{}", ticket["id"].as_str().unwrap())).send().await.unwrap();
     let (status, problem) = post(format!("http://{address}/v1/frontendservice/backfills"), json!({})).await;
-    assert_eq!((status, &problem["type"]), (501, &json!("urn:playhouse:problem:unimplemented")));
+    assert_eq!((status, &problem["code"]), (501, &json!(12)));
 
     // A watch is one line per message.
     let (_, first) = post(tickets.clone(), json!({ "ticket": {} })).await;
     let watch = format!("{tickets}/{}/assignments", first["id"].as_str().unwrap());
     let mut lines = client.get(watch).send().await.unwrap();
-    post(tickets, json!({ "ticket": {} })).await;
+    post(tickets.clone(), json!({ "ticket": {} })).await;
     let line: Value = serde_json::from_slice(&lines.chunk().await.unwrap().unwrap()).unwrap();
     assert!(line["result"]["assignment"]["connection"].is_string(), "{line}");
+    let assigned = format!("{tickets}/{}", first["id"].as_str().unwrap());
+    let refused = client.delete(assigned).send().await.unwrap();
+    assert_eq!(refused.status(), 400, "FAILED_PRECONDITION as the gateway maps it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,8 +198,15 @@ async fn ticket_limits_are_enforced_and_explained() {
         json!({ "ticket": { "persistentField": { "ttl": ttl } } })
     };
     for (body, words) in [
-        (json!({}), "ticket is required"),
-        (json!({ "ticket": { "assignment": { "connection": "x" } } }), "assignment"),
+        (json!({}), ".ticket is required"),
+        (
+            json!({ "ticket": { "assignment": { "connection": "x" } } }),
+            "tickets cannot be created with an assignment",
+        ),
+        (
+            json!({ "ticket": { "create_time": "2026-03-01T12:00:00Z" } }),
+            "tickets cannot be created with create time set",
+        ),
         (json!({ "ticket": { "searchFields": { "tags": tags } } }), "at most 100"),
         (json!({ "ticket": { "searchFields": { "tags": ["x".repeat(70_000)] } } }), "bytes"),
         (ttl(0), "ttl"),
@@ -185,8 +214,40 @@ async fn ticket_limits_are_enforced_and_explained() {
         (ttl(3_600_000_000_001), "3600s"),
     ] {
         let (status, problem) = post(tickets.clone(), body.clone()).await;
-        let detail = problem["detail"].as_str().unwrap_or_default();
-        assert!(status == 400 && detail.contains(words), "{status} {problem}");
+        let message = problem["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(words), "{status} {problem}");
     }
     assert_eq!(post(tickets, ttl(1_000_000_000)).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_is_that_of_the_ticket_store() {
+    let mut redis = need!(Redis::private().await);
+    let running = dev(&["--ephemeral"]).env("PLAYHOUSE_REDIS_URL", redis.url()).start().unwrap();
+    let address = addresses(&running).await["open_match"].clone();
+    let check = async |service: &str| {
+        let url = format!("http://{address}/grpc.health.v1.Health/Check");
+        post(url, json!({ "service": service })).await.1["status"].clone()
+    };
+    for service in ["", "openmatch.FrontendService"] {
+        assert_eq!(check(service).await, "SERVING");
+    }
+    redis.stop().await.unwrap();
+    for service in ["", "openmatch.FrontendService"] {
+        eventually("the service is not served", PATIENCE, async || {
+            let status = check(service).await;
+            (status == "NOT_SERVING").then_some(()).ok_or(status)
+        })
+        .await;
+    }
+    redis.start_again().await.unwrap();
+    for service in ["", "openmatch.FrontendService"] {
+        eventually("the service is served again", PATIENCE, async || {
+            let status = check(service).await;
+            (status == "SERVING").then_some(()).ok_or(status)
+        })
+        .await;
+    }
+    let unknown = post(format!("http://{address}/grpc.health.v1.Health/Check"), json!({ "service": "x" }));
+    assert_eq!(unknown.await.1["code"], "not_found");
 }

@@ -70,9 +70,26 @@ frontend.DeleteTicket(by_id(frontend_pb2.DeleteTicketRequest, alone.id))
 refused(lambda: frontend.GetTicket(by_id(frontend_pb2.GetTicketRequest, alone.id)), grpc.StatusCode.NOT_FOUND)
 
 # Invalid requests are explained.
-refused(lambda: frontend.GetTicket(frontend_pb2.GetTicketRequest()), grpc.StatusCode.INVALID_ARGUMENT, "ticket_id")
-refused(lambda: frontend.CreateTicket(frontend_pb2.CreateTicketRequest()), grpc.StatusCode.INVALID_ARGUMENT, "ticket")
-refused(lambda: create(tag="x" * 100_000), grpc.StatusCode.RESOURCE_EXHAUSTED)
+for odd in ["", "no/such id", "x" * 200]:
+    words = f"Ticket id: {odd} not found"
+    refused(lambda: frontend.GetTicket(by_id(frontend_pb2.GetTicketRequest, odd)), grpc.StatusCode.NOT_FOUND, words)
+    watching = frontend.WatchAssignments(by_id(frontend_pb2.WatchAssignmentsRequest, odd), timeout=20)
+    refused(lambda: next(watching), grpc.StatusCode.NOT_FOUND, words)
+    frontend.DeleteTicket(by_id(frontend_pb2.DeleteTicketRequest, odd))
+
+
+def refused_ticket(words, **fields):
+    request = frontend_pb2.CreateTicketRequest(**fields)
+    refused(lambda: frontend.CreateTicket(request), grpc.StatusCode.INVALID_ARGUMENT, words)
+
+
+refused_ticket(".ticket is required")
+assigned = messages_pb2.Ticket(assignment=messages_pb2.Assignment())
+refused_ticket("tickets cannot be created with an assignment", ticket=assigned)
+dated = messages_pb2.Ticket()
+dated.create_time.GetCurrentTime()
+refused_ticket("tickets cannot be created with create time set", ticket=dated)
+refused(lambda: create(tag="x" * 200_000), grpc.StatusCode.RESOURCE_EXHAUSTED)
 refused(
     lambda: next(frontend.WatchAssignments(by_id(frontend_pb2.WatchAssignmentsRequest, "nobody"))),
     grpc.StatusCode.NOT_FOUND,

@@ -1,0 +1,181 @@
+//! The edge of Open Match's services: gRPC, gRPC-Web, Connect and REST for each, on one set of routes.
+//!
+//! # To add a service
+//!
+//! 1. Implement the trait that `proto` generates for it. [`Error`] becomes a status by `?`.
+//! 2. Return an [`OpenMatchService`]: its name, the size of its largest request, its [`RestRoute`]s, and a function that registers the
+//!    implementation.
+//! 3. Add one line to the wiring: `open_match.serve(query.service())`.
+//!
+//! Everything else follows from the descriptors: the methods that are served, health, reflection, and REST. A REST call is a Connect call
+//! in JSON within the process ([`rest`]), so both have one implementation, one set of limits and one error table. The answers of REST
+//! have the field names of the .proto files, as Open Match's HTTP gateway writes them. Connect has the names of JSON.
+
+mod health;
+mod names;
+mod rest;
+
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::body::Body;
+use base::error::Coded;
+use buffa_descriptor::DescriptorPool;
+use connectrpc::{ConnectError, ConnectRpcBody, ConnectRpcService, ErrorCode, Limits};
+use connectrpc_health::{HEALTH_SERVICE_NAME, HealthExt, HealthService};
+use connectrpc_reflection::Reflector;
+use futures::{FutureExt, StreamExt};
+use http_body_util::{BodyStream, StreamBody};
+use http_server::{Connection, Routes};
+use runtime::Drain;
+use tower::Service;
+
+use crate::error::Error;
+use crate::store::Store;
+use crate::wire;
+
+use self::health::StoreChecker;
+pub(crate) use self::rest::RestRoute;
+
+/// The methods that gRPC tools expect from every server.
+const TOOLS: [&str; 4] = [
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+/// The messages and services of Open Match.
+static SCHEMA: LazyLock<Arc<DescriptorPool>> = LazyLock::new(|| {
+    #[expect(
+        clippy::expect_used,
+        reason = "the descriptors are compiled in, and every test of the edge reads them"
+    )]
+    Arc::new(DescriptorPool::decode(proto::DESCRIPTORS).expect("sound descriptors"))
+});
+
+type Register = Box<dyn FnOnce(connectrpc::Router) -> connectrpc::Router>;
+
+/// A service of Open Match, ready to be served.
+pub(crate) struct OpenMatchService {
+    /// The full name, such as `openmatch.FrontendService`.
+    name: &'static str,
+    /// The size of the largest request, in bytes.
+    max_request: usize,
+    rest: &'static [RestRoute],
+    register: Register,
+}
+
+impl OpenMatchService {
+    /// Describes a service. `register` adds its implementation to a router.
+    pub(crate) fn new(
+        name: &'static str,
+        max_request: usize,
+        rest: &'static [RestRoute],
+        register: impl FnOnce(connectrpc::Router) -> connectrpc::Router + 'static,
+    ) -> Self {
+        Self { name, max_request, rest, register: Box::new(register) }
+    }
+
+    /// Returns the names of its methods.
+    fn methods(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let service = SCHEMA.service_by_name(self.name);
+        service.into_iter().flat_map(|service| service.methods()).map(|method| method.name())
+    }
+}
+
+/// The services of Open Match that this process serves.
+pub(crate) struct OpenMatch {
+    store: Store,
+    services: Vec<OpenMatchService>,
+}
+
+impl OpenMatch {
+    /// Serves nothing yet. Health is that of `store`.
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store, services: Vec::new() }
+    }
+
+    /// Serves one more service.
+    pub(crate) fn serve(mut self, service: OpenMatchService) -> Self {
+        self.services.push(service);
+        self
+    }
+
+    /// Returns the routes of all services, of health and of reflection. Without services there are none.
+    pub(crate) fn routes(self) -> Routes {
+        if self.services.is_empty() {
+            return Routes::default();
+        }
+        wire::register_types();
+        let names: Vec<&'static str> = self.services.iter().map(|service| service.name).collect();
+        let mut paths: Vec<String> = TOOLS.map(ToOwned::to_owned).into();
+        let (mut rpc, mut rest) = (connectrpc::Router::new(), Vec::new());
+        for service in self.services {
+            let methods: Vec<String> =
+                service.methods().map(|method| format!("/{}/{method}", service.name)).collect();
+            let size = service.max_request;
+            let limits = Limits::default().with_max_message_size(size).with_max_request_body_size(size);
+            rpc = (service.register)(rpc);
+            rpc = methods.iter().fold(rpc, |rpc, path| rpc.with_route_limits(path, limits));
+            paths.extend(methods);
+            rest.push((service.name, size, service.rest));
+        }
+        let health = HealthService::new(StoreChecker::new(self.store, &names));
+        let rpc = Arc::new(health).register(rpc);
+        let rpc = connectrpc_health::apply_request_limits(rpc, connectrpc_health::request_limits());
+        let rpc = connectrpc_reflection::install(rpc, reflector(names));
+        let rpc = ConnectRpcService::new(rpc);
+        let router = rest.into_iter().fold(Router::new(), |router, (name, size, routes)| {
+            router.merge(rest::router(&rpc, name, size, routes))
+        });
+        paths.into_iter().fold(Routes::new(router), |routes, path| serve_path(routes, path, rpc.clone()))
+    }
+}
+
+fn reflector(names: Vec<&'static str>) -> Reflector {
+    #[expect(clippy::expect_used, reason = "the descriptors are compiled in, and a test reads them")]
+    let reflector = Reflector::from_descriptor_pool(SCHEMA.clone()).expect("sound descriptors");
+    reflector.with_services(names.into_iter().chain([HEALTH_SERVICE_NAME]))
+}
+
+/// Serves one method over gRPC, gRPC-Web and Connect.
+fn serve_path(routes: Routes, path: String, service: ConnectRpcService) -> Routes {
+    let is_tool = TOOLS.contains(&path.as_str());
+    routes.direct(path, move |request| {
+        let drain = request.extensions().get::<Connection>().map(|connection| connection.drain().clone());
+        let response = service.clone().call(request);
+        async move {
+            match (response.await, drain) {
+                // Health watches may stay open forever, so end them here. Other streams end themselves, with an error.
+                (Ok(response), Some(drain)) if is_tool => response.map(|body| end_on_drain(drain, body)),
+                (Ok(response), _) => response.map(Body::new),
+                (Err(never), _) => match never {},
+            }
+        }
+        .boxed()
+    })
+}
+
+/// Ends a response body when the listener drains.
+fn end_on_drain(drain: Drain, body: ConnectRpcBody) -> Body {
+    let ended = async move { drain.requested().await };
+    Body::new(StreamBody::new(BodyStream::new(body).take_until(Box::pin(ended))))
+}
+
+impl From<Error> for ConnectError {
+    /// Converts an error for the caller, and logs its cause.
+    fn from(error: Error) -> Self {
+        error.log();
+        let code = ErrorCode::from_grpc_code(error.code().grpc_status().into()).unwrap_or(ErrorCode::Unknown);
+        let text = match &error {
+            // The words of Open Match, by which its clients may know the error.
+            Error::NotFound(id) => format!("Ticket id: {id} not found"),
+            _ => error.to_string(),
+        };
+        Self::new(code, text)
+    }
+}
+
+#[cfg(test)]
+mod tests;
