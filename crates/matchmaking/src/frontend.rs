@@ -61,7 +61,7 @@ impl Frontend {
     }
 
     /// Returns Open Match's FrontendService.
-    pub(crate) fn service(&self) -> OpenMatchService {
+    pub fn service(&self) -> OpenMatchService {
         grpc::service(self.clone())
     }
 

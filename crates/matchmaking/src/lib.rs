@@ -44,6 +44,7 @@ pub use error::Error;
 pub use event::events;
 pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
+pub use open_match::{OpenMatch, OpenMatchService, RestRoute};
 pub use players::{
     JoinRequest, JoinedTicket, PlayerAssignment, PlayerState, PlayerTicket, Players, PresenceGuard,
     QUEUE_FIELD, Queue, TicketCreated, USER_FIELD,

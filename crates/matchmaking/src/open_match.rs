@@ -15,6 +15,7 @@ mod health;
 mod names;
 mod rest;
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
@@ -35,7 +36,7 @@ use crate::store::Store;
 use crate::wire;
 
 use self::health::StoreChecker;
-pub(crate) use self::rest::RestRoute;
+pub use self::rest::RestRoute;
 
 /// The methods that gRPC tools expect from every server.
 const TOOLS: [&str; 4] = [
@@ -54,10 +55,10 @@ static SCHEMA: LazyLock<Arc<DescriptorPool>> = LazyLock::new(|| {
     Arc::new(DescriptorPool::decode(proto::DESCRIPTORS).expect("sound descriptors"))
 });
 
-type Register = Box<dyn FnOnce(connectrpc::Router) -> connectrpc::Router>;
+type Register = Box<dyn FnOnce(connectrpc::Router) -> connectrpc::Router + Send>;
 
 /// A service of Open Match, ready to be served.
-pub(crate) struct OpenMatchService {
+pub struct OpenMatchService {
     /// The full name, such as `openmatch.FrontendService`.
     name: &'static str,
     /// The size of the largest request, in bytes.
@@ -66,13 +67,19 @@ pub(crate) struct OpenMatchService {
     register: Register,
 }
 
+impl fmt::Debug for OpenMatchService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OpenMatchService").field(&self.name).finish()
+    }
+}
+
 impl OpenMatchService {
     /// Describes a service. `register` adds its implementation to a router.
-    pub(crate) fn new(
+    pub fn new(
         name: &'static str,
         max_request: usize,
         rest: &'static [RestRoute],
-        register: impl FnOnce(connectrpc::Router) -> connectrpc::Router + 'static,
+        register: impl FnOnce(connectrpc::Router) -> connectrpc::Router + Send + 'static,
     ) -> Self {
         Self { name, max_request, rest, register: Box::new(register) }
     }
@@ -85,25 +92,26 @@ impl OpenMatchService {
 }
 
 /// The services of Open Match that this process serves.
-pub(crate) struct OpenMatch {
+#[derive(Debug)]
+pub struct OpenMatch {
     store: Store,
     services: Vec<OpenMatchService>,
 }
 
 impl OpenMatch {
     /// Serves nothing yet. Health is that of `store`.
-    pub(crate) fn new(store: Store) -> Self {
+    pub fn new(store: Store) -> Self {
         Self { store, services: Vec::new() }
     }
 
     /// Serves one more service.
-    pub(crate) fn serve(mut self, service: OpenMatchService) -> Self {
+    pub fn serve(mut self, service: OpenMatchService) -> Self {
         self.services.push(service);
         self
     }
 
     /// Returns the routes of all services, of health and of reflection. Without services there are none.
-    pub(crate) fn routes(self) -> Routes {
+    pub fn routes(self) -> Routes {
         if self.services.is_empty() {
             return Routes::default();
         }
@@ -176,6 +184,3 @@ impl From<Error> for ConnectError {
         Self::new(code, text)
     }
 }
-
-#[cfg(test)]
-mod tests;

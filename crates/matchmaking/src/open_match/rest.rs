@@ -27,7 +27,7 @@ use super::{SCHEMA, names};
 
 /// A REST route of Open Match.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RestRoute {
+pub struct RestRoute {
     filter: MethodFilter,
     /// Variables have the names of fields: `/v1/frontendservice/tickets/{ticket_id}`.
     path: &'static str,
@@ -36,19 +36,19 @@ pub(crate) struct RestRoute {
 }
 
 impl RestRoute {
-    pub(crate) const fn get(path: &'static str, method: &'static str) -> Self {
+    pub const fn get(path: &'static str, method: &'static str) -> Self {
         Self { filter: MethodFilter::GET, path, method }
     }
 
-    pub(crate) const fn post(path: &'static str, method: &'static str) -> Self {
+    pub const fn post(path: &'static str, method: &'static str) -> Self {
         Self { filter: MethodFilter::POST, path, method }
     }
 
-    pub(crate) const fn patch(path: &'static str, method: &'static str) -> Self {
+    pub const fn patch(path: &'static str, method: &'static str) -> Self {
         Self { filter: MethodFilter::PATCH, path, method }
     }
 
-    pub(crate) const fn delete(path: &'static str, method: &'static str) -> Self {
+    pub const fn delete(path: &'static str, method: &'static str) -> Self {
         Self { filter: MethodFilter::DELETE, path, method }
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use reqwest::Client;
 use serde_json::{Value, json};
-use testkit::{Folder, Redis, RunningProgram, eventually, need};
+use testkit::{Folder, RunningProgram, eventually, need};
 
 use super::{PATIENCE, addresses, dev};
 
@@ -218,36 +218,4 @@ async fn ticket_limits_are_enforced_and_explained() {
         assert!(status == 400 && message.contains(words), "{status} {problem}");
     }
     assert_eq!(post(tickets, ttl(1_000_000_000)).await.0, 200);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn health_is_that_of_the_ticket_store() {
-    let mut redis = need!(Redis::private().await);
-    let running = dev(&["--ephemeral"]).env("PLAYHOUSE_REDIS_URL", redis.url()).start().unwrap();
-    let address = addresses(&running).await["open_match"].clone();
-    let check = async |service: &str| {
-        let url = format!("http://{address}/grpc.health.v1.Health/Check");
-        post(url, json!({ "service": service })).await.1["status"].clone()
-    };
-    for service in ["", "openmatch.FrontendService"] {
-        assert_eq!(check(service).await, "SERVING");
-    }
-    redis.stop().await.unwrap();
-    for service in ["", "openmatch.FrontendService"] {
-        eventually("the service is not served", PATIENCE, async || {
-            let status = check(service).await;
-            (status == "NOT_SERVING").then_some(()).ok_or(status)
-        })
-        .await;
-    }
-    redis.start_again().await.unwrap();
-    for service in ["", "openmatch.FrontendService"] {
-        eventually("the service is served again", PATIENCE, async || {
-            let status = check(service).await;
-            (status == "SERVING").then_some(()).ok_or(status)
-        })
-        .await;
-    }
-    let unknown = post(format!("http://{address}/grpc.health.v1.Health/Check"), json!({ "service": "x" }));
-    assert_eq!(unknown.await.1["code"], "not_found");
 }

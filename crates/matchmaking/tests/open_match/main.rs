@@ -1,0 +1,12 @@
+//! The edge of Open Match's services, by the protocols of its clients.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+mod frontend;
+mod health;
+mod server;
+
+use std::time::Duration;
+
+/// Longer than anything should take.
+const PATIENCE: Duration = Duration::from_secs(20);
