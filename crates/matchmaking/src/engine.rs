@@ -40,7 +40,7 @@ use crate::error::Error;
 use crate::metrics::{FailureLabels, Metrics};
 use crate::model::{Match, Ticket, TicketId};
 use crate::recorder::MatchRecorder;
-use crate::store::{EngineName, Store};
+use crate::store::{Claim, EngineName, Store};
 
 use self::breaker::Breaker;
 
@@ -107,7 +107,7 @@ struct Inner {
     /// Tickets without a match in the last tick, cached so that they need not be read again.
     ticket_cache: Mutex<HashMap<TicketId, Arc<Ticket>>>,
     /// Tickets whose release failed; released again in the next tick.
-    unreleased: Mutex<Vec<TicketId>>,
+    unreleased: Mutex<Vec<(Claim, Vec<TicketId>)>>,
     /// Records allocations, so that unused servers are given back. `None` if the engine does not track them.
     allocations: Option<Allocations>,
     /// How many of our tickets are being assigned.
@@ -120,6 +120,8 @@ struct ProposedMatches {
     fetched: usize,
     /// How many tickets are in matchmaking, including pending ones.
     waiting: u64,
+    /// The claim on the fetched tickets.
+    claim: Claim,
     matches: Vec<Match>,
     unmatched: Vec<Arc<Ticket>>,
     failures: usize,
@@ -266,7 +268,7 @@ impl Engine {
         }
         deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
         while settling.join_next().await.is_some() {}
-        self.0.release(&[]).await;
+        self.0.retry_releases().await;
         Ok(())
     }
 
@@ -299,22 +301,31 @@ impl Inner {
         }
     }
 
-    /// Releases these tickets and those whose earlier release failed. Keeps them for the next attempt if the store is
-    /// unreachable.
-    async fn release(&self, ids: &[TicketId]) {
-        let mut all = std::mem::take(&mut *self.unreleased.lock().unwrap_or_else(PoisonError::into_inner));
-        all.extend_from_slice(ids);
-        match self.store.release(&all).await {
-            Ok(()) => drop(self.metrics.released.inc_by(all.len() as u64)),
+    /// Releases the tickets that a claim still holds. Keeps them for the next tick if the store is unreachable.
+    async fn release(&self, claim: Claim, ids: &[TicketId]) {
+        match self.store.release_claim(claim, ids).await {
+            Ok(stale) => {
+                self.metrics.released.inc_by((ids.len() as u64).saturating_sub(stale));
+                self.metrics.claims_stale("release", stale);
+            }
             Err(error) => {
                 tracing::warn!(
                     outage = "tickets",
                     cause = chain(&error),
-                    tickets = all.len(),
+                    tickets = ids.len(),
                     "Cannot release tickets; retrying in the next tick"
                 );
-                self.unreleased.lock().unwrap_or_else(PoisonError::into_inner).append(&mut all);
+                let mut unreleased = self.unreleased.lock().unwrap_or_else(PoisonError::into_inner);
+                unreleased.push((claim, ids.to_vec()));
             }
+        }
+    }
+
+    /// Releases the tickets whose earlier release failed.
+    async fn retry_releases(&self) {
+        let unreleased = std::mem::take(&mut *self.unreleased.lock().unwrap_or_else(PoisonError::into_inner));
+        for (claim, ids) in unreleased {
+            self.release(claim, &ids).await;
         }
     }
 

@@ -53,11 +53,25 @@ pub struct Instruments {
     pub(crate) allocations_open: Gauge,
     matches_abandoned: Family<ReasonLabels, Counter>,
     unreadable: Family<AssignerLabels, Counter>,
+    claims_stale: Family<StepLabels, Counter>,
+    director_matches: Family<OutcomeLabels, Counter>,
+    function_calls: Family<OutcomeLabels, Counter>,
+    evaluator_calls: Family<OutcomeLabels, Counter>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StepLabels {
+    step: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -120,6 +134,10 @@ impl Metrics {
             allocations_open: Gauge::default(),
             matches_abandoned: Family::default(),
             unreadable: Family::default(),
+            claims_stale: Family::default(),
+            director_matches: Family::default(),
+            function_calls: Family::default(),
+            evaluator_calls: Family::default(),
         };
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
@@ -157,6 +175,28 @@ impl Instruments {
             let labels = AssignerLabels { assigner: assigner.to_owned() };
             self.unreadable.get_or_create(&labels).inc_by(items);
         }
+    }
+
+    /// Counts releases of tickets, or assignments of matches, under a claim that no longer holds them.
+    pub(crate) fn claims_stale(&self, step: &'static str, count: u64) {
+        if count > 0 {
+            self.claims_stale.get_or_create(&StepLabels { step }).inc_by(count);
+        }
+    }
+
+    /// Counts a proposal of a Director's match function: returned, refused or undelivered.
+    pub(crate) fn director_match(&self, outcome: &'static str) {
+        self.director_matches.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// Counts a call of a Director's match function.
+    pub(crate) fn function_call(&self, outcome: &'static str) {
+        self.function_calls.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// Counts a cycle of proposals that were evaluated together.
+    pub(crate) fn evaluator_call(&self, outcome: &'static str) {
+        self.evaluator_calls.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
     fn register_our_own(&self, registry: &mut Registry) {
@@ -218,6 +258,26 @@ impl Instruments {
             "assignments_unreadable",
             "Unusable items in an assigner's responses",
             self.unreadable.clone(),
+        );
+        registry.register(
+            "claims_stale",
+            "Releases of tickets, and assignments of matches, that changed nothing because another claim holds the tickets",
+            self.claims_stale.clone(),
+        );
+        registry.register(
+            "director_matches",
+            "Proposals of Directors' match functions, by outcome",
+            self.director_matches.clone(),
+        );
+        registry.register(
+            "function_calls",
+            "Calls of Directors' match functions, by outcome",
+            self.function_calls.clone(),
+        );
+        registry.register(
+            "evaluator_calls",
+            "Cycles in which the proposals of several calls were evaluated together, by outcome",
+            self.evaluator_calls.clone(),
         );
         registry.register("joins", "Requests of players to join a queue", self.joins.clone());
         registry.register(

@@ -25,7 +25,7 @@ impl TicketId {
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
     /// Redis keys that share a namespace with tickets in every program that uses this layout. No ticket may have such
     /// an id.
-    const RESERVED: [&str; 8] = [
+    const RESERVED: [&str; 9] = [
         "allTickets",
         "proposed_ticket_ids",
         "fetchTicketsLock",
@@ -34,6 +34,7 @@ impl TicketId {
         "idleEngines",
         "presence",
         "assignerFailures",
+        "claimNumber",
     ];
 
     /// Generates an id for a ticket created at this moment. Four bytes hold the second, so that ids sort by age as in

@@ -2,12 +2,14 @@
 //!
 //! Each method is one atomic step. One test suite (`tests/store`) checks these guarantees for both adapters:
 //! - [`Store::fetch`] never returns a ticket twice within the pending timeout, and returns the oldest tickets first
+//! - no ticket has two live claims, and what an old claim releases or assigns changes nothing
 //! - no ticket is ever assigned twice, and a match is assigned as a whole or not at all
 //! - a ticket is either cancelled or assigned, never both
 //! - a player has one ticket in a queue, however many requests arrive at once
 //! - every assigned match stays in an [`UnrecordedBatch`] until the batch is removed; its players are notified later,
 //!   by [`Store::notify`]
 
+mod claim;
 mod memory;
 mod player;
 mod redis;
@@ -29,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::model::{MatchId, Moment, Ticket, TicketId};
 use crate::wire;
 
+pub use self::claim::{Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, Obstacle};
 pub use self::player::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket};
 pub use self::redis::{Coordination, RedisServers, TRIALS};
 
@@ -115,6 +118,8 @@ pub enum DeleteOutcome {
 pub struct FetchedTickets {
     /// Oldest first.
     pub ids: Vec<TicketId>,
+    /// The claim on these tickets.
+    pub claim: Claim,
     /// How many tickets take part in matchmaking, including these.
     pub waiting: u64,
     /// Whether the store handed out nothing because [`Rules::max_unrecorded`] is reached.
@@ -127,6 +132,8 @@ pub struct AssignmentGroup {
     /// Refuses the match if it was [marked as abandoned](Store::mark_abandoned). Only matches with an allocator need
     /// this.
     pub fence: Option<MatchId>,
+    /// Refuses the match unless this claim holds all its tickets.
+    pub claim: Option<Claim>,
     pub tickets: Vec<TicketId>,
     pub assignments: Assignments,
     /// The encoded match, for watchers and the recorder.
@@ -165,6 +172,8 @@ pub enum AssignOutcome {
     Assigned,
     /// This ticket is gone, has left matchmaking or was assigned elsewhere. Nothing was written.
     Refused(TicketId),
+    /// Another claim holds this ticket: ours has expired. Nothing was written.
+    Stale(TicketId),
     /// A sweeper abandoned the match before it was assigned. Nothing was written.
     Abandoned,
 }
@@ -228,6 +237,8 @@ pub struct TicketStatus {
     pub is_indexed: bool,
     /// Since when the ticket is pending, in Unix seconds.
     pub pending_since: Option<i64>,
+    /// The Director that has claimed it. `None` if an engine has.
+    pub holder: Option<Holder>,
     /// The remaining lifetime of its data.
     pub ttl: Option<Duration>,
 }
@@ -349,12 +360,34 @@ impl Store {
         Ok(tickets)
     }
 
-    /// Makes pending tickets active again.
+    /// Claims the tickets of matches for a Director: marks them as pending, each match as a whole or not at all. A match
+    /// is refused if one of its tickets left matchmaking or is pending.
+    pub async fn claim(&self, matches: &[ClaimRequest]) -> Result<Vec<ClaimOutcome>, Error> {
+        if matches.is_empty() {
+            return Ok(Vec::new());
+        }
+        each!(self, store => store.claim(matches).await)
+    }
+
+    /// Makes the pending tickets active again that this claim still holds. Returns how many tickets another claim holds.
+    pub async fn release_claim(&self, claim: Claim, ids: &[TicketId]) -> Result<u64, Error> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        each!(self, store => store.release(Some(claim), ids).await)
+    }
+
+    /// Makes pending tickets active again, whatever claim holds them. Matches that are being made of them are refused.
     pub async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
         if ids.is_empty() {
             return Ok(());
         }
-        each!(self, store => store.release(ids).await)
+        each!(self, store => store.release(None, ids).await).map(drop)
+    }
+
+    /// Makes all pending tickets active again, whatever claim holds them. Returns how many there were.
+    pub async fn release_all(&self) -> Result<u64, Error> {
+        each!(self, store => store.release_all().await)
     }
 
     /// Assigns matches. Writes the assignments of each match, removes its tickets from matchmaking, and adds it to a
@@ -362,6 +395,20 @@ impl Store {
     /// then.
     pub async fn assign(&self, groups: &[AssignmentGroup]) -> Result<AssignResult, Error> {
         each!(self, store => store.assign(groups).await)
+    }
+
+    /// Assigns groups of tickets for a Director, each group as a whole or not at all. A pending ticket can be assigned by
+    /// a Director that has not claimed it. A group is refused if it also contains tickets that another holder claimed.
+    pub async fn assign_directly(&self, groups: &[DirectGroup]) -> Result<DirectResult, Error> {
+        each!(self, store => store.assign_directly(groups).await)
+    }
+
+    /// Returns the Directors that have claimed these tickets.
+    pub async fn holders(&self, ids: &[TicketId]) -> Result<Vec<Option<Holder>>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        each!(self, store => store.holders(ids).await)
     }
 
     /// Publishes matches to their watchers, then keeps or removes their batches. Does not notify the watchers of a

@@ -15,7 +15,7 @@ use crate::model::{Match, MatchId, Moment, Pool, Proposal, Ticket, TicketId};
 
 impl Inner {
     pub(super) async fn propose(&self) -> Result<ProposedMatches, Error> {
-        self.release(&[]).await;
+        self.retry_releases().await;
         let started = Instant::now();
         let fetched = self.store.fetch(&self.name, self.config.fetch_limit).await?;
         self.metrics.fetch_latency.observe(started.elapsed().as_secs_f64());
@@ -25,7 +25,7 @@ impl Inner {
         let tickets = match self.read(&fetched.ids).await {
             Ok(tickets) => tickets,
             Err(error) => {
-                self.release(&fetched.ids).await;
+                self.release(fetched.claim, &fetched.ids).await;
                 return Err(error);
             }
         };
@@ -33,6 +33,7 @@ impl Inner {
         let mut proposed = ProposedMatches {
             fetched: fetched.ids.len(),
             waiting: fetched.waiting,
+            claim: fetched.claim,
             ..ProposedMatches::default()
         };
         if tickets.is_empty() {

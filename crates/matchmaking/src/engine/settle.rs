@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::metrics::ProfileLabels;
 use crate::model::{Assignment, Match, MatchId, Moment, Ticket, TicketId};
 use crate::store::{
-    AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup, Assignments, UnrecordedBatch,
+    AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup, Assignments, Claim,
+    UnrecordedBatch,
 };
 use crate::wire;
 
@@ -32,8 +33,9 @@ impl Inner {
             by_profile.entry(match_.profile.clone()).or_default().push(match_);
         }
         let unmatched: Vec<TicketId> = proposed.unmatched.iter().map(|ticket| ticket.id.clone()).collect();
-        let assigning = by_profile.into_iter().map(|(name, matches)| self.assign(name, matches));
-        let ((), settled) = tokio::join!(self.release(&unmatched), join_all(assigning));
+        let claim = proposed.claim;
+        let assigning = by_profile.into_iter().map(|(name, matches)| self.assign(name, matches, claim));
+        let ((), settled) = tokio::join!(self.release(claim, &unmatched), join_all(assigning));
         self.settling.fetch_sub(size, Ordering::Relaxed);
         let tick = Tick {
             fetched: proposed.fetched,
@@ -50,7 +52,7 @@ impl Inner {
     }
 
     /// Finds servers for the matches of one profile and assigns them.
-    async fn assign(&self, profile: Arc<str>, matches: Vec<Match>) -> Tick {
+    async fn assign(&self, profile: Arc<str>, matches: Vec<Match>, claim: Claim) -> Tick {
         let matches: Arc<[Match]> = matches.into();
         let mut servers = self.find_servers(&profile, &matches).await;
         let mut failures = usize::from(servers.is_throttled);
@@ -58,7 +60,7 @@ impl Inner {
             self.record_failure(&profile, step, &cause);
             failures += 1;
         }
-        let assigned = match self.write(&profile, &matches, &mut servers).await {
+        let assigned = match self.write(&profile, &matches, claim, &mut servers).await {
             Ok(assigned) => assigned,
             Err(error) => {
                 // The write may have succeeded. Releasing assigned tickets does no harm, and the sweeper finds out
@@ -71,7 +73,7 @@ impl Inner {
         let left =
             matches.iter().filter(|match_| !assigned.contains(&match_.id)).flat_map(|match_| &match_.tickets);
         let left: Vec<TicketId> = left.map(|ticket| ticket.id.clone()).collect();
-        self.release(&left).await;
+        self.release(claim, &left).await;
         self.settle_unused(&profile, servers.unused).await;
         let all: usize = matches.iter().map(|match_| match_.tickets.len()).sum();
         Tick { fetched: 0, assigned: all - left.len(), released: left.len(), failures }
@@ -142,6 +144,7 @@ impl Inner {
         &self,
         profile: &str,
         matches: &[Match],
+        claim: Claim,
         servers: &mut RequestedServers,
     ) -> Result<HashSet<MatchId>, Error> {
         let found: Vec<(&Match, &Assignment)> =
@@ -165,6 +168,7 @@ impl Inner {
             };
             AssignmentGroup {
                 fence: servers.is_fenced.then_some(match_.id),
+                claim: Some(claim),
                 tickets: match_.tickets.iter().map(|ticket| ticket.id.clone()).collect(),
                 assignments,
                 encoded_match: wire::encode_match(match_, shared, each, servers.is_fenced, now, traceparent),
@@ -182,6 +186,7 @@ impl Inner {
         let now = Moment::from(self.clock.now());
         let mut assigned = HashSet::with_capacity(found.len());
         for ((match_, _), outcome) in found.into_iter().zip(outcomes) {
+            let is_stale = matches!(outcome, AssignOutcome::Stale(_));
             match outcome {
                 AssignOutcome::Assigned => {
                     assigned.insert(match_.id);
@@ -195,7 +200,10 @@ impl Inner {
                     self.metrics.refused.get_or_create(&labels).inc();
                     tracing::warn!(match_id = %match_.id, profile, "Dropped a match: it took so long that it was abandoned");
                 }
-                AssignOutcome::Refused(ticket) => {
+                AssignOutcome::Refused(ticket) | AssignOutcome::Stale(ticket) => {
+                    if is_stale {
+                        self.metrics.claims_stale("assign", 1);
+                    }
                     // Other assigners allocate nothing, and recording an empty give-back would cost a transaction.
                     if servers.is_fenced {
                         servers.unused.add_refused(match_.id);

@@ -1,5 +1,6 @@
 //! Tickets in memory: for a single process, and for tests of match functions.
 
+mod claims;
 mod players;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,8 +18,8 @@ use tokio::sync::{Notify, broadcast};
 use self::players::Owner;
 use super::{
     ABANDONED_MARK_TTL, AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup,
-    BatchRange, DeleteOutcome, EngineName, Error, FAILURE_RETENTION, FetchedTickets, NewTicket,
-    RECOVERY_LEASE, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes,
+    BatchRange, Claim, DeleteOutcome, EngineName, Error, FAILURE_RETENTION, FetchedTickets, Holder,
+    NewTicket, RECOVERY_LEASE, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes,
     WatchState,
 };
 use crate::metrics::Metrics;
@@ -45,7 +46,11 @@ struct State {
     tickets: HashMap<TicketId, MemoryTicket>,
     /// The tickets in matchmaking, by creation time.
     queue: BTreeSet<(i64, TicketId)>,
-    pending: HashMap<TicketId, Timestamp>,
+    pending: HashMap<TicketId, Claim>,
+    /// The number of the last claim.
+    last_claim: u32,
+    /// The Directors that hold claims, by number, each with the time until which that is remembered.
+    holders: HashMap<u32, (Holder, Timestamp)>,
     /// The expiry of each ticket's data.
     expiry: BTreeSet<(Timestamp, TicketId)>,
     /// The tickets of each player.
@@ -148,15 +153,17 @@ impl State {
         if group.fence.is_some_and(|id| self.abandoned.contains_key(&id)) {
             return AssignOutcome::Abandoned;
         }
-        let is_obstacle = |id: &&TicketId| {
-            let assigned = self.tickets.get(*id).is_some_and(|stored| stored.assignment.is_some());
-            assigned || check && !self.is_indexed(id)
+        let obstacle = |id: &TicketId| {
+            let assigned = self.tickets.get(id).is_some_and(|stored| stored.assignment.is_some());
+            let held = self.pending.get(id);
+            let is_lost = group.claim.is_some_and(|claim| held != Some(&claim));
+            if assigned || check && !self.is_indexed(id) || check && is_lost && held.is_none() {
+                Some(AssignOutcome::Refused(id.clone()))
+            } else {
+                (is_lost && held.is_some()).then(|| AssignOutcome::Stale(id.clone()))
+            }
         };
-        group
-            .tickets
-            .iter()
-            .find(is_obstacle)
-            .map_or(AssignOutcome::Assigned, |id| AssignOutcome::Refused(id.clone()))
+        group.tickets.iter().find_map(obstacle).unwrap_or(AssignOutcome::Assigned)
     }
 }
 
@@ -251,25 +258,16 @@ impl Memory {
         if state.unrecorded >= self.rules.max_unrecorded {
             return Ok(FetchedTickets { waiting, is_held_back: true, ..FetchedTickets::default() });
         }
-        let live = |since: &Timestamp| now.distance(*since) <= self.rules.pending_timeout;
-        let active =
-            state.queue.iter().map(|(_, id)| id).filter(|id| !state.pending.get(*id).is_some_and(live));
+        let active = state.queue.iter().map(|(_, id)| id).filter(|id| !self.is_claimed(&state, id, now));
         let ids: Vec<TicketId> = active.take(limit).cloned().collect();
-        state.pending.extend(ids.iter().map(|id| (id.clone(), now)));
-        Ok(FetchedTickets { ids, waiting, is_held_back: false })
+        let claim = if ids.is_empty() { Claim::default() } else { state.new_claim(false, now) };
+        state.pending.extend(ids.iter().map(|id| (id.clone(), claim)));
+        Ok(FetchedTickets { ids, claim, waiting, is_held_back: false })
     }
 
     pub(super) async fn read(&self, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
         let (state, _) = self.state();
         Ok(ids.iter().map(|id| state.tickets.get(id).and_then(|stored| stored.data.clone())).collect())
-    }
-
-    pub(super) async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
-        let (mut state, _) = self.state();
-        for id in ids {
-            state.pending.remove(id);
-        }
-        Ok(())
     }
 
     pub(super) async fn assign(&self, groups: &[AssignmentGroup]) -> Result<AssignResult, Error> {
@@ -290,16 +288,9 @@ impl Memory {
             }
             outcomes.push(outcome);
         }
-        let mut batches = Vec::new();
-        if outcomes.contains(&AssignOutcome::Assigned) {
-            let matches = Bytes::from(matches);
-            state.last_batch += 1;
-            let number = state.last_batch;
-            state.unrecorded += matches.len() as u64;
-            state.batches.insert(number, MemoryBatch { matches: matches.clone(), since: now, tickets });
-            batches.push(UnrecordedBatch { key: number.to_string(), matches });
-        }
-        Ok(AssignResult { outcomes, batches })
+        let is_assigned = outcomes.contains(&AssignOutcome::Assigned);
+        let batches = is_assigned.then(|| state.add_batch(matches.into(), tickets, now));
+        Ok(AssignResult { outcomes, batches: Vec::from_iter(batches) })
     }
 
     pub(super) async fn notify<'a>(
@@ -402,7 +393,7 @@ impl Memory {
         for (created, _) in &state.queue {
             ranges[bounds.partition_point(|bound| bound <= created)] += 1;
         }
-        let live = |since: &&Timestamp| now.distance(**since) <= self.rules.pending_timeout;
+        let live = |claim: &&Claim| self.is_live(**claim, now);
         Ok(WaitingTimes {
             tickets: state.queue.len() as u64,
             pending: state.pending.values().filter(live).count() as u64,
@@ -435,14 +426,12 @@ impl Memory {
     pub(super) async fn status(&self, id: &TicketId) -> Result<TicketStatus, Error> {
         let found = self.find(id).await?;
         let (state, now) = self.state();
+        let claim = state.pending.get(id).copied().filter(|claim| self.is_live(*claim, now));
         Ok(TicketStatus {
             found,
             is_indexed: state.is_indexed(id),
-            pending_since: state
-                .pending
-                .get(id)
-                .filter(|since| now.distance(**since) <= self.rules.pending_timeout)
-                .map(|since| since.as_millis() / 1000),
+            pending_since: claim.map(Claim::second),
+            holder: claim.and_then(|claim| state.holder(claim)),
             ttl: state.tickets.get(id).map(|stored| stored.expiry.distance(now)),
         })
     }
@@ -464,6 +453,14 @@ impl State {
             }
         }
         true
+    }
+
+    fn add_batch(&mut self, matches: Bytes, tickets: Vec<TicketId>, now: Timestamp) -> UnrecordedBatch {
+        self.last_batch += 1;
+        self.unrecorded += matches.len() as u64;
+        let batch = MemoryBatch { matches: matches.clone(), since: now, tickets };
+        self.batches.insert(self.last_batch, batch);
+        UnrecordedBatch { key: self.last_batch.to_string(), matches }
     }
 
     fn remove(&mut self, number: u64) {

@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod assigners;
+mod claims;
 mod error;
 mod events;
 mod keys;
@@ -23,7 +24,7 @@ use redis_store::{Call, Key, Script};
 use tokio::sync::Notify;
 
 use super::{
-    AssignOutcome, AssignResult, AssignmentGroup, DeleteOutcome, EngineName, Error, FetchedTickets,
+    AssignOutcome, AssignResult, AssignmentGroup, Claim, DeleteOutcome, EngineName, Error, FetchedTickets,
     NewTicket, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes, WatchState,
 };
 use crate::metrics::Metrics;
@@ -260,7 +261,7 @@ impl Redis {
     pub(super) async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<FetchedTickets, Error> {
         let timeout = self.rules.pending_timeout.as_secs();
         let most = self.rules.max_unrecorded;
-        let own = || [self.keys.events(), self.keys.idle_engines()];
+        let own = || [self.keys.events(), self.keys.idle_engines(), self.keys.claim_number()];
         let add = |step: &mut Call| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
         let (fetched, queued) = read_fetched(self.step(&scripts::FETCH, own(), add).await?);
         // Tickets written by another program are not in the queue yet. Once added, they may be older than the fetched
@@ -272,7 +273,7 @@ impl Redis {
             if self.adopt().await? == 0 {
                 return Ok(false);
             }
-            self.release(&fetched.ids).await.map(|()| true)
+            self.release(Some(fetched.claim), &fetched.ids).await.map(|_| true)
         };
         match again.await {
             Ok(true) => Ok(read_fetched(self.step(&scripts::FETCH, own(), add).await?).0),
@@ -331,11 +332,6 @@ impl Redis {
         Ok(data)
     }
 
-    pub(super) async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
-        let add = |step: &mut Call| ids.iter().for_each(|id| step.arg(id.as_str()).end());
-        self.step(&scripts::RELEASE, [], add).await
-    }
-
     pub(super) async fn assign(&self, groups: &[AssignmentGroup]) -> Result<AssignResult, Error> {
         let mut batches = vec![Vec::new()];
         let mut size = 0;
@@ -373,14 +369,17 @@ impl Redis {
             for group in groups {
                 let is_fenced = if group.fence.is_some() { "1" } else { "0" };
                 let assignments = group.assignments.all();
+                let claim = group.claim.map(|claim| claim.to_string()).unwrap_or_default();
                 step.arg(group.tickets.len())
                     .arg(is_fenced)
+                    .arg(claim)
                     .arg(&group.encoded_match[..])
                     .arg(assignments.len());
                 assignments.iter().for_each(|assignment| step.arg(&assignment[..]).end());
             }
         };
-        let (key, obstacles): (Option<String>, Vec<i64>) = self.step(&scripts::ASSIGN, own, add).await?;
+        let (key, obstacles): (Option<String>, Vec<(i64, bool)>) =
+            self.step(&scripts::ASSIGN, own, add).await?;
         let outcomes: Vec<AssignOutcome> =
             groups.iter().zip(obstacles).map(|(group, obstacle)| outcome(group, obstacle)).collect();
         let assigned =
@@ -474,20 +473,23 @@ impl Redis {
         let (indexed, since, ttl, (now, _)): (bool, Option<f64>, i64, (f64, u64)) =
             all.query_async(&mut self.servers.primary()).await?;
         let live = now - self.rules.pending_timeout.as_secs_f64();
+        let claim = since.filter(|since| *since >= live).map(Claim::from_score);
         Ok(TicketStatus {
             found,
             is_indexed: indexed,
-            pending_since: since.filter(|since| *since >= live).map(|since| since as i64),
+            pending_since: claim.map(Claim::second),
+            holder: self.holders_of(&[claim]).await?.pop().flatten(),
             ttl: ttl.try_into().ok().map(Duration::from_millis),
         })
     }
 }
 
 /// Reads the outcome of a match from the reply of `assign.lua`.
-fn outcome(group: &AssignmentGroup, obstacle: i64) -> AssignOutcome {
+fn outcome(group: &AssignmentGroup, (obstacle, is_stale): (i64, bool)) -> AssignOutcome {
     match usize::try_from(obstacle).map(|place| place.checked_sub(1).and_then(|at| group.tickets.get(at))) {
         Err(_) => AssignOutcome::Abandoned,
         Ok(None) => AssignOutcome::Assigned,
+        Ok(Some(id)) if is_stale => AssignOutcome::Stale(id.clone()),
         Ok(Some(id)) => AssignOutcome::Refused(id.clone()),
     }
 }
@@ -531,8 +533,9 @@ async fn get_many(mut connection: ConnectionManager, keys: &[Key]) -> Result<Vec
 
 /// Reads the reply of `fetch.lua`. Also returns the size of the queue.
 fn read_fetched(
-    (waiting, queued, is_held_back, ids): (u64, u64, bool, Vec<String>),
+    (waiting, queued, is_held_back, claim, ids): (u64, u64, bool, String, Vec<String>),
 ) -> (FetchedTickets, u64) {
     let ids = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
-    (FetchedTickets { ids, waiting, is_held_back }, queued)
+    let claim = claim.parse().map(Claim::from_score).unwrap_or_default();
+    (FetchedTickets { ids, claim, waiting, is_held_back }, queued)
 }

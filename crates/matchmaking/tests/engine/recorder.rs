@@ -152,6 +152,7 @@ fn group(tickets: &[TicketId]) -> AssignmentGroup {
     };
     let made = MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
     AssignmentGroup {
+        claim: None,
         fence: None,
         tickets: tickets.to_vec(),
         assignments: Assignments::Shared(assignment.encode_to_bytes()),

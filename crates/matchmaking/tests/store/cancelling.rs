@@ -69,7 +69,7 @@ async fn ticket_is_cancelled_or_assigned_never_both(setup: Setup) {
                 assert!(matches!(seen[..], [WatchState::Assigned(_), WatchState::Assigned(_)]), "{seen:?}");
                 made.push((format!("match {number}"), vec![stayer, leaver]));
             }
-            AssignOutcome::Abandoned => panic!("nobody gave it up"),
+            AssignOutcome::Abandoned | AssignOutcome::Stale(_) => panic!("nobody gave it up"),
             AssignOutcome::Refused(id) => {
                 assert_eq!((deleted, &id), (DeleteOutcome::Deleted, &leaver), "match {number}");
                 assert_eq!(seen, [WatchState::Gone, WatchState::Waiting]);

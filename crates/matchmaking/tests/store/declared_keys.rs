@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use matchmaking::Queue;
 use matchmaking::model::MatchId;
-use matchmaking::store::{AfterNotify, AssignOutcome, Coordination, DeleteOutcome};
+use matchmaking::store::{
+    AfterNotify, AssignOutcome, AssignmentGroup, ClaimOutcome, ClaimRequest, Coordination, DeleteOutcome,
+    DirectGroup, Holder,
+};
 use testkit::{DeclaredKeysProxy, FaultProxy, Redis, eventually, need};
 
 use crate::setup::{LEARNED, PATIENCE, Setup, Tickets, data, group, id, ids, sorted, ticket, to, user};
@@ -46,7 +49,28 @@ async fn run_every_step(tickets: &Tickets) {
     assert_eq!(tickets.delete(&id(0)).await.unwrap(), DeleteOutcome::AlreadyAssigned);
     assert_eq!(tickets.all().await, ids([2, 3, 5, 8]));
 
+    run_every_step_of_directors(tickets).await;
     run_every_player_step(tickets).await;
+}
+
+async fn run_every_step_of_directors(tickets: &Tickets) {
+    tickets.release_all().await.unwrap();
+    let request =
+        |numbers: [usize; 2]| ClaimRequest { number: None, holder: Holder::default(), tickets: ids(numbers) };
+    let outcomes = tickets.claim(&[request([2, 3]), request([3, 8]), request([5, 8])]).await.unwrap();
+    let [ClaimOutcome::Claimed(first), ClaimOutcome::Refused(_), ClaimOutcome::Claimed(_)] = outcomes[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(tickets.release_claim(first, &ids([2, 5])).await.unwrap(), 1);
+    assert!(tickets.holders(&ids([3])).await.unwrap()[0].is_some());
+    let AssignmentGroup { tickets: members, encoded_match, .. } = group("direct", ids([2, 3]));
+    let direct = DirectGroup { tickets: members, assignment: data(0), encoded_match };
+    let mixed = DirectGroup { tickets: ids([3, 4, 5, 0]), ..direct.clone() };
+    let done = tickets.assign_directly(&[mixed, direct]).await.unwrap();
+    assert_eq!(done.obstacles[1], [None, None]);
+    tickets.notify(&done.batches, AfterNotify::Remove).await.unwrap();
+    tickets.release_all().await.unwrap();
 }
 
 async fn run_every_player_step(tickets: &Tickets) {

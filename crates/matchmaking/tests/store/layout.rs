@@ -56,8 +56,15 @@ async fn pending_ticket_is_in_the_sorted_set_by_second() {
         assert_eq!(pending.len(), 2);
         for number in 0..2 {
             let since = pending[id(number).as_str()];
-            assert!(since >= before as f64 && since <= after as f64 && since.fract() == 0.0, "{since}");
+            assert!(since.floor() >= before as f64 && since.floor() <= after as f64, "{since}");
+            assert_eq!(since, pending[id(0).as_str()], "the fraction is the number of the claim");
+            assert!(since.fract() > 0.0, "{since}");
         }
+        let life = ttl(&mut raw, &tickets.key("claimNumber")).await;
+        assert!(
+            life > tickets.setup.rules.pending_timeout,
+            "numbers are not used again in a live claim: {life:?}"
+        );
         tickets.release(&ids([0])).await.unwrap();
         let left: Vec<String> = raw.ask(&["ZRANGE", &tickets.key("proposed_ticket_ids"), "0", "-1"]).await;
         assert_eq!(left, ["t00001"]);
@@ -74,7 +81,7 @@ async fn assigned_ticket_has_a_shorter_ttl_and_left_the_sets() {
         tickets.take(1).await;
         let made = group("match", ids(0..2));
         tickets.assign(std::slice::from_ref(&made)).await.unwrap();
-        let keys = ["assign:t00000", "assign:t00001", "matchEvents", "t00000", "t00001"];
+        let keys = ["assign:t00000", "assign:t00001", "claimNumber", "matchEvents", "t00000", "t00001"];
         assert_eq!(tickets.keys().await, keys);
         assert_eq!(raw.get(&tickets.key("assign:t00000")).await.unwrap(), only(&made));
         assert_eq!(raw.get(&tickets.key("t00000")).await.unwrap(), ticket(0).data);
@@ -100,7 +107,7 @@ async fn cancelled_ticket_leaves_no_keys() {
         for number in 0..2 {
             tickets.delete(&id(number)).await.unwrap();
         }
-        assert_eq!(tickets.keys().await, [] as [&str; 0]);
+        assert_eq!(tickets.keys().await, ["claimNumber"], "it expires");
     }
 }
 
@@ -110,7 +117,7 @@ async fn deindexed_ticket_keeps_only_its_data() {
         tickets.create_all(0..1).await;
         assert_eq!(tickets.take(1).await, ids([0]));
         tickets.deindex(&id(0)).await.unwrap();
-        assert_eq!(tickets.keys().await, ["t00000"]);
+        assert_eq!(tickets.keys().await, ["claimNumber", "t00000"]);
     }
 }
 
@@ -122,7 +129,7 @@ async fn refused_match_changes_nothing_in_redis() {
         tickets.take(2).await;
         tickets.delete(&id(1)).await.unwrap();
         let before = tickets.keys().await;
-        assert_eq!(before, ["allTickets", "proposed_ticket_ids", "t00000", "ticketQueue"]);
+        assert_eq!(before, ["allTickets", "claimNumber", "proposed_ticket_ids", "t00000", "ticketQueue"]);
         let outcome = tickets.assign(&[group("match", ids([0, 1]))]).await.unwrap();
         assert_eq!(outcome, [AssignOutcome::Refused(id(1))]);
         assert_eq!(tickets.keys().await, before);

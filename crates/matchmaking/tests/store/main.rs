@@ -43,6 +43,7 @@ mod abandoning;
 mod assigners;
 mod assigning;
 mod cancelling;
+mod claims;
 mod declared_keys;
 mod events;
 mod fetching;

@@ -318,6 +318,7 @@ pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> AssignmentGroup {
     let made = playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
     AssignmentGroup {
         fence: None,
+        claim: None,
         tickets,
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
         encoded_match: made,

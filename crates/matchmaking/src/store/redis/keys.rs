@@ -26,7 +26,8 @@ impl Keys {
         self.0.key("allTickets")
     }
 
-    /// Documented: the sorted set of pending ticket ids, by the Unix second in which they were fetched.
+    /// Documented: the sorted set of pending ticket ids, by the Unix second in which they were claimed. The fraction is
+    /// the number of the claim (see docs/adr/0028).
     pub(super) fn pending(&self) -> Key {
         self.0.key("proposed_ticket_ids")
     }
@@ -66,6 +67,21 @@ impl Keys {
     /// Ours: a sorted set of the same ids as `all`, by their creation time in microseconds.
     pub(super) fn queue(&self) -> Key {
         self.0.key("ticketQueue")
+    }
+
+    /// Ours: counts claims. Expires when none is live.
+    pub(super) fn claim_number(&self) -> Key {
+        self.0.key("claimNumber")
+    }
+
+    /// Ours: a description of the holder of the claims with this number. It has as many digits as a ticket's id.
+    pub(super) fn holder(&self, number: u32) -> Key {
+        self.0.key_of("holder:", &format!("{number:020}"))
+    }
+
+    /// Returns the key prefix of [`holder`](Self::holder), for scripts that number claims themselves.
+    pub(super) fn holders(&self) -> Key {
+        self.0.stem("holder:")
     }
 
     /// Ours: marks a match as abandoned.

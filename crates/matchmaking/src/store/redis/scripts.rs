@@ -12,12 +12,15 @@ macro_rules! step {
 }
 
 pub(super) static CREATE: Script = step!("scripts/create.lua", "scripts/parts/enqueue.lua");
-pub(super) static FETCH: Script = step!("scripts/fetch.lua");
-pub(super) static RELEASE: Script = step!("scripts/release.lua");
+pub(super) static FETCH: Script = step!("scripts/fetch.lua", "scripts/parts/claims.lua");
+pub(super) static CLAIM: Script = step!("scripts/claim.lua", "scripts/parts/claims.lua");
+pub(super) static RELEASE: Script = step!("scripts/release.lua", "scripts/parts/claims.lua");
+pub(super) static RELEASE_ALL: Script = step!("scripts/release_all.lua");
 pub(super) static DELETE: Script = step!("scripts/delete.lua", "scripts/parts/cancel.lua");
 pub(super) static DEINDEX: Script = step!("scripts/deindex.lua");
 pub(super) static ADOPT: Script = step!("scripts/adopt.lua");
-pub(super) static ASSIGN: Script = step!("scripts/assign.lua");
+pub(super) static ASSIGN: Script = step!("scripts/assign.lua", "scripts/parts/claims.lua");
+pub(super) static ASSIGN_GROUP: Script = step!("scripts/assign_group.lua");
 pub(super) static NOTIFY: Script = step!("scripts/notify.lua");
 pub(super) static RECOVER: Script = step!("scripts/recover.lua");
 pub(super) static JOIN: Script =

@@ -5,7 +5,7 @@ use redis_store::Trial;
 use super::scripts;
 
 /// The calls that show whether a server can run the scripts.
-pub static TRIALS: [Trial; 17] = [
+pub static TRIALS: [Trial; 20] = [
     Trial {
         script: &scripts::CREATE,
         name: "matchmaking/create.lua",
@@ -22,14 +22,35 @@ pub static TRIALS: [Trial; 17] = [
             "fetchTicketsLock",
             "matchEvents",
             "idleEngines",
+            "claimNumber",
         ],
         args: &["", "10", "60", "engine", "1000000"],
+    },
+    Trial {
+        script: &scripts::CLAIM,
+        name: "matchmaking/claim.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "claimNumber",
+            "holder:",
+            "t1",
+        ],
+        args: &["", "60", "1", "0", "a Director", "1"],
     },
     Trial {
         script: &scripts::RELEASE,
         name: "matchmaking/release.lua",
         keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock"],
-        args: &["", "t1"],
+        args: &["", "1.5", "t1"],
+    },
+    Trial {
+        script: &scripts::RELEASE_ALL,
+        name: "matchmaking/release_all.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock"],
+        args: &[""],
     },
     Trial {
         script: &scripts::ADOPT,
@@ -116,7 +137,21 @@ pub static TRIALS: [Trial; 17] = [
             "t1",
             "assign:t1",
         ],
-        args: &["", "1", "60000", "1", "1", "0", "match", "1", "assignment"],
+        args: &["", "1", "60000", "1", "1", "0", "", "match", "1", "assignment"],
+    },
+    Trial {
+        script: &scripts::ASSIGN_GROUP,
+        name: "matchmaking/assign_group.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "matchEvents",
+            "t3",
+            "assign:t3",
+        ],
+        args: &["", "60", "60000", "1", "1", "assignment", "match"],
     },
     Trial {
         script: &scripts::NOTIFY,

@@ -3,11 +3,13 @@
 -- same order; then, for each match that can be abandoned, the key that marks it as abandoned.
 -- ARGV[1] as in preamble.lua; ARGV[2] '1' to check that the tickets exist, else '0'; ARGV[3] lifetime of an assigned
 -- ticket in ms; ARGV[4] number of tickets; ARGV[5..] for each match: its number of tickets, '1' if it can be abandoned
--- or else '0', the encoded match for watchers and the recorder, the number of assignments that follow, and the
--- assignments: one for all tickets, or one for each.
--- Reply: the id of the entry in matchEvents, or nil if no match was assigned; and for each match 0 if it was assigned,
--- -1 if it was abandoned, else the position (from 1) of the first ticket that prevents it.
--- Keeps: no ticket is ever assigned twice; assignment, removal from matchmaking and the matchEvents entry are one step.
+-- or else '0', the claim that holds its tickets or an empty text, the encoded match for watchers and the recorder, the
+-- number of assignments that follow, and the assignments: one for all tickets, or one for each.
+-- Reply: the id of the entry in matchEvents, or nil if no match was assigned; and for each match two numbers: 0 if it was
+-- assigned, -1 if it was abandoned, else the position (from 1) of the first ticket that prevents it; and 1 if that ticket
+-- is held by another claim, else 0.
+-- Keeps: no ticket is ever assigned twice; a match under an old claim changes nothing; assignment, removal from
+-- matchmaking and the matchEvents entry are one step.
 -- Notifies no player: notify.lua does that once the matches are recorded.
 local check, lifetime, count = ARGV[2] == '1', ARGV[3], tonumber(ARGV[4])
 local tickets, assignments, fence = 5, 5 + count, 5 + 2 * count
@@ -15,13 +17,16 @@ local matches, ids = {}, {}
 for i = 1, count do ids[i] = id_of(KEYS[tickets + i]) end
 local last, at = 0, 5
 while at <= #ARGV do
-  local match = { first = last + 1, last = last + tonumber(ARGV[at]), made = ARGV[at + 2], given = tonumber(ARGV[at + 3]), at = at }
+  local match = {
+    first = last + 1, last = last + tonumber(ARGV[at]), made = ARGV[at + 3], given = tonumber(ARGV[at + 4]), at = at + 4,
+    claim = ARGV[at + 2] ~= '' and tonumber(ARGV[at + 2]),
+  }
   if ARGV[at + 1] == '1' then
     fence = fence + 1
     match.fence = KEYS[fence]
   end
   matches[#matches + 1] = match
-  last, at = match.last, at + 4 + match.given
+  last, at = match.last, match.at + 1 + match.given
 end
 
 -- Finds the tickets that left matchmaking. Usually all data exists, which one EXISTS shows; otherwise checks each
@@ -35,16 +40,29 @@ in_chunks(check and ids or {}, 1000, function(from, to)
   end
 end)
 
+-- Finds the tickets that the claim of their match does not hold: released, or claimed anew.
+local claims, lost, others = {}, {}, {}
+for _, match in ipairs(matches) do
+  for i = match.first, match.claim and match.last or 0 do claims[i] = match.claim end
+end
+in_chunks(next(claims) and ids or {}, 1000, function(from, to)
+  local scores = call('ZMSCORE', pending, unpack(ids, from, to))
+  for i = from, to do
+    local score = scores[i - from + 1]
+    if claims[i] and not is_claim(score, claims[i]) and (score or check) then lost[i], others[i] = true, score end
+  end
+end)
+
 -- Writes the assignments of a match. Undoes them if a ticket is already assigned, also by an earlier match of this
 -- call.
 local function write(match)
   if match.fence and call('EXISTS', match.fence) == 1 then return -1 end
   for i = match.first, match.last do
-    if gone[i] then return i - match.first + 1 end
+    if gone[i] or lost[i] then return i - match.first + 1 end
   end
   for i = match.first, match.last do
     local place = match.given == 1 and 1 or i - match.first + 1
-    if not call('SET', KEYS[assignments + i], ARGV[match.at + 3 + place], 'NX', 'PX', lifetime) then
+    if not call('SET', KEYS[assignments + i], ARGV[match.at + place], 'NX', 'PX', lifetime) then
       for written = match.first, i - 1 do call('DEL', KEYS[assignments + written]) end
       return i - match.first + 1
     end
@@ -54,8 +72,10 @@ end
 
 local reply, made, done = {}, {}, {}
 for number, match in ipairs(matches) do
-  reply[number] = write(match)
-  if reply[number] == 0 then
+  local obstacle = write(match)
+  local at = match.first + obstacle - 1
+  reply[number] = { obstacle, obstacle > 0 and not gone[at] and others[at] and 1 or 0 }
+  if obstacle == 0 then
     made[#made + 1] = match.made
     for i = match.first, match.last do
       call('PEXPIRE', KEYS[tickets + i], lifetime)

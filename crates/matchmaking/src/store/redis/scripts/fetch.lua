@@ -1,20 +1,20 @@
 -- Marks the oldest active tickets as pending and returns them.
--- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] idleEngines.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] idleEngines; KEYS[7] claimNumber.
 -- ARGV[1] as in preamble.lua; ARGV[2] the maximum number of tickets; ARGV[3] after how many seconds a pending ticket is
 -- active again; ARGV[4] the engine; ARGV[5] how many bytes matchEvents may take before no tickets are handed out.
--- Reply: the size of the set, the size of the queue, 1 if matchEvents takes too many bytes or else 0, and the ids,
--- oldest first.
+-- Reply: the size of the set, the size of the queue, 1 if matchEvents takes too many bytes or else 0, the claim on the
+-- tickets or an empty text, and the ids, oldest first.
 -- Keeps: no id is returned twice within the pending timeout; an id that left the set is never returned; the next ticket
 -- wakes an engine that got fewer than the maximum, with no gap in between.
 local limit, timeout = tonumber(ARGV[2]), tonumber(ARGV[3])
 -- A few entries are never too large, so skip MEMORY USAGE for them.
 if call('XLEN', KEYS[5]) > 16 and call('MEMORY', 'USAGE', KEYS[5]) >= tonumber(ARGV[5]) then
-  return { call('SCARD', all), call('ZCARD', queue), 1, {} }
+  return { call('SCARD', all), call('ZCARD', queue), 1, '', {} }
 end
 local now = call('TIME')[1]
 local live = tonumber(now) - timeout
 local step = math.min(limit, 1000)
-local taken, marks, stale, at = {}, {}, {}, 0
+local taken, marks, stale, at, claim = {}, {}, {}, 0, nil
 while #taken < limit do
   local ids = call('ZRANGE', queue, at, at + step - 1)
   if #ids == 0 then break end
@@ -28,8 +28,9 @@ while #taken < limit do
     if indexed[i] == 0 then
       stale[#stale + 1] = free[i]
     elseif #taken < limit then
+      if not claim then claim = claim_in(now, next_number(KEYS[7], false, 2 * timeout)) end
       taken[#taken + 1] = free[i]
-      marks[#marks + 1] = now
+      marks[#marks + 1] = claim
       marks[#marks + 1] = free[i]
     end
   end
@@ -37,4 +38,4 @@ end
 in_chunks(stale, 1000, function(from, to) call('ZREM', queue, unpack(stale, from, to)) end)
 in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
 if #taken < limit then call('SADD', KEYS[6], ARGV[4]) end
-return { call('SCARD', all), call('ZCARD', queue), 0, taken }
+return { call('SCARD', all), call('ZCARD', queue), 0, claim or '', taken }
