@@ -1,6 +1,7 @@
 //! The settings of matchmaking.
 
 mod assigner;
+mod director;
 mod filter;
 mod profile;
 mod queue;
@@ -13,6 +14,7 @@ use ::config::{ByteSize, Reader, Section};
 use base::Clock;
 use redis_store::RedisUrl;
 
+use crate::backend::BackendConfig;
 use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, StaticList};
 use crate::frontend::FrontendConfig;
 use crate::players::Queue;
@@ -27,6 +29,9 @@ pub struct Config {
     pub rules: Rules,
     pub frontend: FrontendConfig,
     pub engine: EngineConfig,
+    director: BackendConfig,
+    /// Whether `playhouse dev` adds a profile if there is none.
+    demo: bool,
     /// A separate Redis for assignments.
     pub assignments_url: Option<RedisUrl>,
     /// A Redis replica that tickets are read from first.
@@ -73,6 +78,8 @@ impl Section for Config {
                 evaluator_timeout: reader.get_within("evaluator_timeout", Duration::from_millis(1)..=day),
                 assigner_timeout: reader.get_within("assigner_timeout", Duration::from_millis(1)..=day),
             },
+            director: reader.section("director"),
+            demo: reader.get("demo"),
             abandon_after: reader.get_within("abandon_after", Duration::from_millis(100)..=day),
             abandoned: reader.section("abandoned"),
             queues: reader.tables("queues"),
@@ -141,7 +148,7 @@ impl Config {
 
     /// Adds a demo setup if nothing is configured: duels, assigned to an address that does not exist.
     pub fn or_demo(mut self) -> Self {
-        if self.profiles.is_empty() {
+        if self.demo && self.profiles.is_empty() {
             let assigner = "demo".to_owned();
             let profile = ProfileConfig { players: 2, assigner: assigner.clone(), pools: BTreeMap::new() };
             self.profiles.insert("duel".to_owned(), profile);
@@ -160,6 +167,12 @@ impl Config {
             self.queues.insert("duel".to_owned(), Queue::default());
         }
         self
+    }
+
+    /// Returns the settings for Directors. A match function never runs for longer than the claims on its first matches last.
+    pub fn director(&self) -> BackendConfig {
+        let proposal_window = self.director.proposal_window.min(self.rules.pending_timeout);
+        BackendConfig { proposal_window, ..self.director.clone() }
     }
 
     /// Builds the assigners, by name.

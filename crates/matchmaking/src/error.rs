@@ -18,6 +18,9 @@ pub enum Error {
     OtherQueue { queue: String, ticket: TicketId },
     #[error("{0}")]
     TooMany(String),
+    /// A match function or evaluator of a Director failed.
+    #[error("{0}")]
+    Function(String),
     #[error("{0}")]
     Unimplemented(&'static str),
     #[error("{}", if .0.is_transient() { "the tickets are not available at the moment; try again" } else { "the store of tickets refused a command" })]
@@ -38,6 +41,7 @@ impl Coded for Error {
             Self::AlreadyAssigned(_) => Code::FailedPrecondition,
             Self::OtherQueue { .. } => Code::Conflict,
             Self::TooMany(_) => Code::RateLimited,
+            Self::Function(_) => Code::Internal,
             Self::Unimplemented(_) => Code::Unimplemented,
             Self::Store(error) => error.code(),
             Self::Locked | Self::Interrupted | Self::Stopping => Code::Unavailable,

@@ -19,6 +19,7 @@
 
 mod admin;
 pub mod allocation;
+mod backend;
 mod config;
 mod console;
 pub mod engine;
@@ -38,6 +39,7 @@ mod wiring;
 pub use self::config::Config;
 pub use admin::MatchmakingAdmin;
 pub use allocation::{ABANDONED, Allocations, MIGRATIONS};
+pub use backend::{Backend, BackendConfig, EvaluatorAddress, HostRules, MatchStream};
 pub use console::MatchmakingConsole;
 pub use engine::Engine;
 pub use error::Error;

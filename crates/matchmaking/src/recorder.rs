@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::metrics::Metrics;
 use crate::model::MatchId;
-use crate::store::{Store, UnrecordedBatch};
+use crate::store::{AfterNotify, Store, UnrecordedBatch};
 use crate::{allocation, event, wire};
 
 use self::recovery::Progress;
@@ -49,6 +49,28 @@ const MAX_ROW_BYTES: usize = 1 << 20;
 pub trait MatchRecorder: Debug + Send + Sync {
     /// Records the matches of a batch. Returns false if that did not succeed in time: the batch is then kept.
     fn record<'a>(&'a self, batch: &'a UnrecordedBatch) -> BoxFuture<'a, bool>;
+}
+
+/// Records a batch and notifies its players. On failure the recovery does both; the matches stay assigned.
+pub(crate) async fn record_and_notify(
+    store: &Store,
+    recorder: Option<&dyn MatchRecorder>,
+    batch: &UnrecordedBatch,
+) {
+    let is_recorded = match recorder {
+        Some(recorder) => recorder.record(batch).await,
+        None => true,
+    };
+    fault::point("matchmaking.recorded");
+    let after = if is_recorded { AfterNotify::Remove } else { AfterNotify::Keep };
+    if let Err(error) = store.notify(std::slice::from_ref(batch), after).await {
+        tracing::warn!(
+            outage = "tickets",
+            cause = chain(&error),
+            "Cannot notify players; the recovery notifies them later"
+        );
+    }
+    fault::point("matchmaking.notified");
 }
 
 /// Records matches in the outbox, and recovers unrecorded ones. Cheap to clone; clones share state.

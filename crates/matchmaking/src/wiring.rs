@@ -22,8 +22,8 @@ use crate::open_match::OpenMatch;
 use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
-    Allocations, Config, Engine, Frontend, MIGRATIONS, MatchmakingAdmin, MatchmakingConsole, Metrics,
-    Players, Recorder, Store, admin, console, events,
+    Allocations, Backend, Config, Engine, Frontend, MIGRATIONS, MatchRecorder, MatchmakingAdmin,
+    MatchmakingConsole, Metrics, Players, Recorder, Store, admin, console, events,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -86,6 +86,11 @@ impl Service for Wiring {
                 Role::MatchmakingFrontend,
                 Dependency::Redis,
                 "Tickets cannot be created, read or watched: every call fails with UNAVAILABLE.",
+            ),
+            Need::degrades(
+                Role::MatchmakingFrontend,
+                Dependency::Sql,
+                "What Directors assign reaches its players, and is recorded later.",
             ),
             Need::essential(
                 Role::MatchmakingEngine,
@@ -151,11 +156,25 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     context.provide(MatchmakingConsole::new(admin, allocations.clone(), outbox.clone()))?;
 
     let mut opened = ServiceParts::default();
+    let recorder = Recorder::new(context.process, store.clone(), db.clone(), outbox, metrics.clone());
+    let (serves_directors, runs_engine) =
+        (roles.contains(Role::MatchmakingFrontend), roles.contains(Role::MatchmakingEngine));
+    if serves_directors || runs_engine {
+        opened.loops.push(recorder_loop(recorder.clone()));
+    }
     // Players of the gateway watch their tickets too.
     if roles.contains(Role::MatchmakingFrontend) || roles.contains(Role::Gateway) {
         let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
-        let open_match = OpenMatch::new(store.clone());
-        opened.open_match = open_match.serve(frontend.service()).routes();
+        let open_match = OpenMatch::new(store.clone()).serve(frontend.service());
+        let recorder: Arc<dyn MatchRecorder> = Arc::new(recorder.clone());
+        let settings = config.director();
+        let backend = Backend::new(store.clone(), Some(recorder), settings, clock.clone(), metrics.clone());
+        let unusable = |source: reqwest::Error| OpenError::Unusable {
+            store: "matchmaking.director",
+            source: source.into(),
+        };
+        let backend = backend.map_err(unusable)?;
+        opened.open_match = open_match.serve(backend.service()).routes();
         if roles.contains(Role::Gateway) {
             let (queues, live) = (config.queues.clone(), context.stores.live.clone());
             let players = Players::new(frontend.clone(), queues, live, metrics.clone());
@@ -173,7 +192,7 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
             );
         opened.loops.push(pushes.with_max_downtime(LONGEST_DOWNTIME));
     }
-    if !roles.contains(Role::MatchmakingEngine) {
+    if !runs_engine {
         return Ok(opened);
     }
     if profiles.is_empty() {
@@ -188,10 +207,9 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         opened.loops.extend(give_back_loops(sweeper, Arc::new(calls)));
     }
     let (process, settings) = (context.process, config.engine.clone());
-    let engine = Engine::new(process, store.clone(), profiles, settings, clock.clone(), metrics.clone());
-    let recorder = Recorder::new(process, store, db.clone(), outbox, metrics);
-    let engine = engine.with_recorder(Arc::new(recorder.clone())).with_allocations(allocations);
-    opened.loops.extend(engine_loops(engine, recorder));
+    let engine = Engine::new(process, store, profiles, settings, clock.clone(), metrics);
+    let engine = engine.with_recorder(Arc::new(recorder)).with_allocations(allocations);
+    opened.loops.extend(engine_loops(engine));
     Ok(opened)
 }
 
@@ -227,8 +245,8 @@ fn give_back_loops(sweeper: Sweeper, calls: Arc<GiveBackWorker>) -> [Loop; 3] {
     [sweep, call.with_max_downtime(LONGEST_DOWNTIME), clean]
 }
 
-/// Returns the loops that make and record matches.
-fn engine_loops(engine: Engine, recorder: Recorder) -> Vec<Loop> {
+/// Returns the loop that records the matches of dead processes.
+fn recorder_loop(recorder: Recorder) -> Loop {
     let record =
         Loop::new(
             "matchmaking-recorder",
@@ -236,9 +254,13 @@ fn engine_loops(engine: Engine, recorder: Recorder) -> Vec<Loop> {
             |recorder, drain| async move { recorder.run(drain).await },
         );
     // Stops after the engine to record its last matches, and before the relay that publishes them.
-    let record = record.with_max_downtime(LONGEST_DOWNTIME).stops_after(ENGINE).stops_before(outbox::RELAY);
+    record.with_max_downtime(LONGEST_DOWNTIME).stops_after(ENGINE).stops_before(outbox::RELAY)
+}
+
+/// Returns the loops that make matches.
+fn engine_loops(engine: Engine) -> Vec<Loop> {
     if !engine.has_profiles() {
-        return vec![record];
+        return Vec::new();
     }
     let wakes =
         Loop::new(
@@ -247,5 +269,5 @@ fn engine_loops(engine: Engine, recorder: Recorder) -> Vec<Loop> {
             |engine, drain| async move { engine.listen(drain).await },
         );
     let engine = Loop::new(ENGINE, engine, |engine, drain| async move { engine.run(drain).await });
-    vec![record, wakes.with_max_downtime(LONGEST_DOWNTIME), engine]
+    vec![wakes.with_max_downtime(LONGEST_DOWNTIME), engine]
 }

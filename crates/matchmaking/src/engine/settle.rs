@@ -18,10 +18,8 @@ use super::{Inner, ProposedMatches, Tick, call};
 use crate::error::Error;
 use crate::metrics::ProfileLabels;
 use crate::model::{Assignment, Match, MatchId, Moment, Ticket, TicketId};
-use crate::store::{
-    AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup, Assignments, Claim,
-    UnrecordedBatch,
-};
+use crate::recorder;
+use crate::store::{AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup, Assignments, Claim};
 use crate::wire;
 
 impl Inner {
@@ -179,7 +177,8 @@ impl Inner {
         let AssignResult { outcomes, batches } = self.store.assign(&groups).await?;
         self.metrics.assign_latency.observe(started.elapsed().as_secs_f64());
         fault::point("matchmaking.assigned");
-        join_all(batches.iter().map(|batch| self.record_and_notify(batch))).await;
+        let recorder = self.recorder.as_deref();
+        join_all(batches.iter().map(|batch| recorder::record_and_notify(&self.store, recorder, batch))).await;
 
         let labels = ProfileLabels { profile: profile.to_owned() };
         let waited = self.metrics.time_to_assignment.get_or_create(&labels).clone();
@@ -214,23 +213,5 @@ impl Inner {
             }
         }
         Ok(assigned)
-    }
-
-    /// Records a batch and notifies its players. On failure the recovery does both; the matches stay assigned.
-    async fn record_and_notify(&self, batch: &UnrecordedBatch) {
-        let is_recorded = match &self.recorder {
-            Some(recorder) => recorder.record(batch).await,
-            None => true,
-        };
-        fault::point("matchmaking.recorded");
-        let after = if is_recorded { AfterNotify::Remove } else { AfterNotify::Keep };
-        if let Err(error) = self.store.notify(std::slice::from_ref(batch), after).await {
-            tracing::warn!(
-                outage = "tickets",
-                cause = chain(&error),
-                "Cannot notify players; the recovery notifies them later"
-            );
-        }
-        fault::point("matchmaking.notified");
     }
 }

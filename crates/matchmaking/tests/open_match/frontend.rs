@@ -29,6 +29,7 @@ async fn assign(served: &Served, id: &str, connection: &str) {
     let made = playhouse::MatchesMade { matches: vec![made], ..Default::default() };
     let group = AssignmentGroup {
         fence: None,
+        claim: None,
         tickets: vec![TicketId::parse(id).unwrap()],
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
         encoded_match: made.encode_to_bytes(),
