@@ -26,7 +26,7 @@ const MAX_REQUEST: usize = 16 << 20;
 
 impl Backend {
     /// Returns Open Match's BackendService.
-    pub(crate) fn service(&self) -> OpenMatchService {
+    pub fn service(&self) -> OpenMatchService {
         let backend = self.clone();
         OpenMatchService::new(BACKEND_SERVICE_SERVICE_NAME, MAX_REQUEST, &REST, move |router| {
             Arc::new(Grpc(backend)).register(router)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::Clock;
 use http_server::{Limits, Server, Site};
 use matchmaking::store::{Coordination, RedisServers, Rules};
-use matchmaking::{Frontend, FrontendConfig, Metrics, OpenMatch, Store};
+use matchmaking::{Backend, BackendConfig, Frontend, FrontendConfig, HostRules, Metrics, OpenMatch, Store};
 use prometheus_client::registry::Registry;
 use redis_store::RedisStore;
 use reqwest::{Client, Method};
@@ -78,8 +78,16 @@ impl Served {
             max_watchers: 100,
             watch_check: Duration::from_secs(5),
         };
-        let frontend = Frontend::new(store.clone(), config, clock, metrics);
-        let open_match = OpenMatch::new(store.clone()).serve(frontend.service());
+        let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
+        let config = BackendConfig {
+            registration_window: Duration::ZERO,
+            proposal_window: Duration::from_secs(20),
+            evaluator: None,
+            evaluator_timeout: Duration::from_secs(5),
+            hosts: HostRules::default(),
+        };
+        let backend = Backend::new(store.clone(), None, config, clock, metrics).unwrap();
+        let open_match = OpenMatch::new(store.clone()).serve(frontend.service()).serve(backend.service());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
