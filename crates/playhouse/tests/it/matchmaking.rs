@@ -294,6 +294,7 @@ async fn watcher_gets_an_assignment_whose_push_was_lost() {
             proto::openmatch::Assignment { connection: format!("round-{round}"), ..Default::default() };
         let tickets = vec![TicketId::parse(id).unwrap()];
         let group = AssignmentGroup {
+            claim: None,
             fence: None,
             tickets,
             assignments: Assignments::Shared(assignment.encode_to_bytes()),
@@ -318,6 +319,7 @@ async fn assignment_with_unordered_extensions_is_sent_once() {
         (0..12).map(|number| (format!("extension-{number}"), Default::default())).collect();
     let tickets = vec![TicketId::parse(id).unwrap()];
     let group = AssignmentGroup {
+        claim: None,
         fence: None,
         tickets,
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
