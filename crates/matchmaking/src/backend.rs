@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::TicketId;
 use crate::recorder::MatchRecorder;
-use crate::store::{ClaimOutcome, ClaimRequest, Holder, Store};
+use crate::store::{BackfillChange, ClaimOutcome, ClaimRequest, Holder, Store};
 
 use self::cycle::Cycles;
 use self::evaluate::EvaluatorClient;
@@ -104,8 +104,8 @@ impl Backend {
 }
 
 impl Inner {
-    /// Claims the tickets of proposals for a call, in their order. Returns the claim of each match, or `None` for a
-    /// proposal that loses one of its tickets to another match. Sets the number of the call's claims at the first one.
+    /// Claims the tickets of proposals for a call, in their order, and writes their backfills in the same step. Returns
+    /// the claim of each match, or `None` for a proposal that loses a ticket or its backfill to another match. Sets the number of the call's claims at the first one.
     async fn claim(
         &self,
         number: &mut Option<u32>,
@@ -120,13 +120,23 @@ impl Inner {
                 number: *number,
                 holder: holder.clone(),
                 tickets: proposal.tickets.clone(),
+                backfill: proposal.backfill.clone(),
             });
             let requests: Vec<ClaimRequest> = requests.collect();
             for (request, outcome) in requests.iter().zip(self.store.claim(&requests).await?) {
                 held.push(match outcome {
                     ClaimOutcome::Claimed(claim) => {
                         number.get_or_insert(claim.number());
-                        Some(fetch::HeldTickets { claim, tickets: request.tickets.clone() })
+                        let created = match &request.backfill {
+                            Some(BackfillChange::Create(new)) => Some(new.id.clone()),
+                            _ => None,
+                        };
+                        Some(fetch::HeldTickets { claim, tickets: request.tickets.clone(), created })
+                    }
+                    ClaimOutcome::StaleBackfill => {
+                        self.metrics.director_match("refused");
+                        tracing::debug!("Dropped a proposal: its backfill is gone or has changed");
+                        None
                     }
                     ClaimOutcome::Refused(ticket) => {
                         self.metrics.director_match("refused");
@@ -143,7 +153,12 @@ impl Inner {
     async fn release(&self, undelivered: Vec<fetch::HeldTickets>) {
         for held in undelivered {
             self.metrics.director_match("undelivered");
-            match self.store.release_claim(held.claim, &held.tickets).await {
+            // Nobody knows the id of a backfill that was created with it, so no game server will acknowledge it.
+            let released = match &held.created {
+                Some(id) => self.store.delete_backfill(id).await.map(|_| 0),
+                None => self.store.release_claim(held.claim, &held.tickets).await,
+            };
+            match released {
                 Ok(stale) => self.metrics.claims_stale("release", stale),
                 Err(error) => tracing::warn!(
                     outage = "tickets",

@@ -1,6 +1,7 @@
 //! The screens of matchmaking in the console.
 
 mod allocations;
+mod backfills;
 mod steps;
 mod tickets;
 
@@ -77,7 +78,8 @@ pub(crate) fn screens() -> Vec<Screen> {
 async fn overview(console: MatchmakingConsole, request: ScreenRequest) -> Result<View, Problem> {
     let mut view = View::new();
     view = view.section(search(&console, request.query("search")).await?);
-    view = match waiting(&console).await {
+    let sections = async { Ok([waiting(&console).await?, vec![backfills::list(&console).await?]].concat()) };
+    view = match sections.await {
         Ok(sections) => sections.into_iter().fold(view, View::section),
         Err(error) => {
             let cause = problem(error);

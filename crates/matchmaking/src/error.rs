@@ -3,7 +3,7 @@
 use base::Code;
 use base::error::Coded;
 
-use crate::model::TicketId;
+use crate::model::{BackfillId, TicketId};
 
 /// The errors of matchmaking, grouped by what the caller can do. The text is for the caller; the source is for the log.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -12,6 +12,10 @@ pub enum Error {
     Invalid(String),
     #[error("there is no ticket {0}; it may have expired")]
     NotFound(String),
+    #[error("Backfill id: {0} not found")]
+    BackfillNotFound(String),
+    #[error("can not {call} an expired backfill, id: {id}")]
+    BackfillExpired { call: &'static str, id: BackfillId },
     #[error("ticket {0} is already assigned")]
     AlreadyAssigned(TicketId),
     #[error("you already wait in queue {queue} with ticket {ticket}: cancel that ticket first")]
@@ -37,7 +41,8 @@ impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::NotFound(_) => Code::NotFound,
+            Self::NotFound(_) | Self::BackfillNotFound(_) => Code::NotFound,
+            Self::BackfillExpired { .. } => Code::Unavailable,
             Self::AlreadyAssigned(_) => Code::FailedPrecondition,
             Self::OtherQueue { .. } => Code::Conflict,
             Self::TooMany(_) => Code::RateLimited,

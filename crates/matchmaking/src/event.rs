@@ -20,6 +20,8 @@ struct Data<'a> {
     ticket_ids: &'a [String],
     user_ids: &'a [String],
     connection: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    backfill_id: &'a str,
 }
 
 /// Builds the event of a match, with the match's id. Returns `None` if the match has no valid id.
@@ -32,6 +34,7 @@ pub(crate) fn event(match_: &MatchMade) -> Option<Event> {
         ticket_ids: &match_.ticket_ids,
         user_ids: &match_.user_ids,
         connection: &match_.assignment.connection,
+        backfill_id: &match_.backfill_id,
     };
     Some(Event {
         id: EventId::from_uuid(*id.as_uuid()),
@@ -59,6 +62,10 @@ pub fn events() -> Vec<EventKind> {
                 "description": "The players of the match. Tickets of Open Match clients that name no player add none.",
             },
             "connection": { "type": "string", "description": "Where the match is played." },
+            "backfill_id": {
+                "type": "string",
+                "description": "The backfill that these tickets joined. Missing unless they joined a match under way.",
+            },
         },
     });
     let summary = "A match was match_ and its tickets were assigned to a server.";

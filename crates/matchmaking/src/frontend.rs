@@ -16,10 +16,12 @@ use proto::openmatch;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 
+use crate::backfills::Backfills;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::{Moment, SearchFields, TicketId};
 use crate::open_match::OpenMatchService;
+use crate::recorder::MatchRecorder;
 use crate::store::{DeleteOutcome, NewTicket, Store, StoredTicket};
 use crate::wire;
 
@@ -47,6 +49,7 @@ pub struct FrontendConfig {
 pub struct Frontend {
     pub(crate) store: Store,
     pub(crate) hub: Hub,
+    pub(crate) backfills: Backfills,
     config: FrontendConfig,
     clock: Clock,
     /// The creation time of the last ticket, in microseconds. Each ticket of this process is younger than the one
@@ -56,8 +59,20 @@ pub struct Frontend {
 
 impl Frontend {
     pub fn new(store: Store, config: FrontendConfig, clock: Clock, metrics: Metrics) -> Self {
-        let hub = Hub::new(store.clone(), config.watch_check, metrics);
-        Self { store, hub, config, clock, last: Arc::default() }
+        let hub = Hub::new(store.clone(), config.watch_check, metrics.clone());
+        let backfills = Backfills::new(store.clone(), config.clone(), clock.clone(), metrics);
+        Self { store, hub, backfills, config, clock, last: Arc::default() }
+    }
+
+    /// Sets the recorder that records the matches of backfills before their players are notified.
+    #[must_use]
+    pub fn with_recorder(self, recorder: Arc<dyn MatchRecorder>) -> Self {
+        Self { backfills: self.backfills.with_recorder(recorder), ..self }
+    }
+
+    /// Returns the use cases of backfills.
+    pub const fn backfills(&self) -> &Backfills {
+        &self.backfills
     }
 
     /// Returns Open Match's FrontendService.

@@ -20,6 +20,7 @@
 mod admin;
 pub mod allocation;
 mod backend;
+mod backfills;
 mod config;
 mod console;
 pub mod engine;
@@ -40,6 +41,7 @@ pub use self::config::Config;
 pub use admin::MatchmakingAdmin;
 pub use allocation::{ABANDONED, Allocations, MIGRATIONS};
 pub use backend::{Backend, BackendConfig, EvaluatorAddress, HostRules, MatchStream};
+pub use backfills::{BackfillCleaner, Backfills, ProposedBackfill};
 pub use console::MatchmakingConsole;
 pub use engine::Engine;
 pub use error::Error;

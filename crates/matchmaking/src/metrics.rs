@@ -51,6 +51,10 @@ pub struct Instruments {
     pub(crate) unrecorded_bytes: Gauge,
     pub(crate) held_back: Gauge,
     pub(crate) allocations_open: Gauge,
+    pub(crate) backfills: Gauge,
+    pub(crate) backfills_acknowledged: Counter,
+    pub(crate) backfill_tickets_assigned: Counter,
+    pub(crate) backfills_expired: Counter,
     matches_abandoned: Family<ReasonLabels, Counter>,
     unreadable: Family<AssignerLabels, Counter>,
     claims_stale: Family<StepLabels, Counter>,
@@ -132,6 +136,10 @@ impl Metrics {
             unrecorded_bytes: Gauge::default(),
             held_back: Gauge::default(),
             allocations_open: Gauge::default(),
+            backfills: Gauge::default(),
+            backfills_acknowledged: Counter::default(),
+            backfill_tickets_assigned: Counter::default(),
+            backfills_expired: Counter::default(),
             matches_abandoned: Family::default(),
             unreadable: Family::default(),
             claims_stale: Family::default(),
@@ -234,6 +242,21 @@ impl Instruments {
             "Batches of matches whose players were notified before SQL recorded them",
             &self.notified_unrecorded,
         );
+        counter(
+            "backfills_acknowledged",
+            "Acknowledgements of game servers that have a backfill",
+            &self.backfills_acknowledged,
+        );
+        counter(
+            "backfill_tickets_assigned",
+            "Tickets assigned to a match under way",
+            &self.backfill_tickets_assigned,
+        );
+        counter(
+            "backfills_expired",
+            "Backfills deleted because their game server stopped acknowledging them",
+            &self.backfills_expired,
+        );
         registry.register(
             "matches_refused",
             "Matches dropped because a ticket was gone, cancelled or assigned elsewhere",
@@ -292,6 +315,7 @@ impl Instruments {
             "Batches of matches that are not recorded in SQL, or whose assignments are not copied yet",
             &self.unrecorded_entries,
         );
+        gauge("backfills", "Backfills at the last clean-up", &self.backfills);
         gauge("unrecorded_bytes", "Size of these batches in bytes", &self.unrecorded_bytes);
         gauge(
             "held_back",

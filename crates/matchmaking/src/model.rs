@@ -1,5 +1,6 @@
 //! Tickets and matches, as the matchmaking rules see them.
 
+mod backfill;
 mod pool;
 
 use std::borrow::Borrow;
@@ -13,6 +14,7 @@ use base::Timestamp;
 use base::id::Uuid;
 use bytes::Bytes;
 
+pub use backfill::BackfillId;
 pub use pool::{Bounds, Filter, Pool};
 
 /// The id of a ticket. Ids created here have 20 characters; other programs may use other forms.
@@ -25,7 +27,7 @@ impl TicketId {
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
     /// Redis keys that share a namespace with tickets in every program that uses this layout. No ticket may have such
     /// an id.
-    const RESERVED: [&str; 9] = [
+    const RESERVED: [&str; 10] = [
         "allTickets",
         "proposed_ticket_ids",
         "fetchTicketsLock",
@@ -35,26 +37,12 @@ impl TicketId {
         "presence",
         "assignerFailures",
         "claimNumber",
+        "backfillAcks",
     ];
 
-    /// Generates an id for a ticket created at this moment. Four bytes hold the second, so that ids sort by age as in
-    /// other Open Match servers. Eight bytes are random, so that no player can guess another player's id.
+    /// Generates an id for a ticket created at this moment.
     pub fn generate(created: Moment) -> Self {
-        let seconds = created.nanos() / 1_000_000_000;
-        let random: [u8; 16] = *uuid::Uuid::new_v4().as_bytes();
-        let mut bytes = [0; 12];
-        bytes[..4].copy_from_slice(&u32::try_from(seconds).unwrap_or(u32::MAX).to_be_bytes());
-        // The middle bytes of a version 4 UUID hold its version, so use the others.
-        bytes[4..8].copy_from_slice(&random[..4]);
-        bytes[8..].copy_from_slice(&random[12..]);
-        let text: String = (0..20)
-            .map(|at| {
-                let bit = at * 5;
-                let pair = u16::from_be_bytes([bytes[bit / 8], bytes.get(bit / 8 + 1).copied().unwrap_or(0)]);
-                char::from(Self::ALPHABET[usize::from(pair >> (11 - bit % 8)) & 31])
-            })
-            .collect();
-        Self(text.into())
+        Self(generate_id(created).into())
     }
 
     /// Returns the second at which a ticket with a [generated](Self::generate) id was created. Other programs choose other ids.
@@ -77,6 +65,24 @@ impl TicketId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Generates an id in the form that Open Match servers use. Four bytes hold the second, so that ids sort by age. Eight
+/// bytes are random, so that nobody can guess an id.
+fn generate_id(created: Moment) -> String {
+    let seconds = created.nanos() / 1_000_000_000;
+    let random: [u8; 16] = *uuid::Uuid::new_v4().as_bytes();
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&u32::try_from(seconds).unwrap_or(u32::MAX).to_be_bytes());
+    // The middle bytes of a version 4 UUID hold its version, so use the others.
+    bytes[4..8].copy_from_slice(&random[..4]);
+    bytes[8..].copy_from_slice(&random[12..]);
+    let digit = |at: usize| {
+        let bit = at * 5;
+        let pair = u16::from_be_bytes([bytes[bit / 8], bytes.get(bit / 8 + 1).copied().unwrap_or(0)]);
+        char::from(TicketId::ALPHABET[usize::from(pair >> (11 - bit % 8)) & 31])
+    };
+    (0..20).map(digit).collect()
 }
 
 impl Borrow<str> for TicketId {
@@ -262,6 +268,7 @@ mod tests {
             "ticketQueue",
             "presence",
             "assignerFailures",
+            "backfillAcks",
             "player:a",
             &"x".repeat(101),
         ] {

@@ -9,6 +9,7 @@
 //! - every assigned match stays in an [`UnrecordedBatch`] until the batch is removed; its players are notified later,
 //!   by [`Store::notify`]
 
+mod backfill;
 mod claim;
 mod memory;
 mod player;
@@ -28,9 +29,13 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::model::{MatchId, Moment, Ticket, TicketId};
+use crate::model::{BackfillId, MatchId, Moment, Ticket, TicketId};
 use crate::wire;
 
+pub use self::backfill::{
+    AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, BackfillChange, BackfillData,
+    BackfillStatus, ExpiredBackfills, NewBackfill, UpdateBackfillOutcome,
+};
 pub use self::claim::{Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, Obstacle};
 pub use self::player::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket};
 pub use self::redis::{Coordination, RedisServers, TRIALS};
@@ -411,6 +416,71 @@ impl Store {
         each!(self, store => store.holders(ids).await)
     }
 
+    /// Creates a backfill. Returns false if another one has its id. Repeating the call changes nothing.
+    pub async fn create_backfill(&self, backfill: &NewBackfill) -> Result<bool, Error> {
+        each!(self, store => store.create_backfill(backfill).await)
+    }
+
+    /// Reads backfills, also expired ones that are not deleted yet.
+    pub async fn read_backfills(&self, ids: &[BackfillId]) -> Result<Vec<Option<BackfillData>>, Error> {
+        each!(self, store => store.read_backfills(ids).await)
+    }
+
+    /// Replaces the data of a backfill, whatever its generation, and releases its tickets.
+    pub async fn update_backfill(
+        &self,
+        id: &BackfillId,
+        fields: &Bytes,
+        persistent: &Bytes,
+    ) -> Result<UpdateBackfillOutcome, Error> {
+        each!(self, store => store.update_backfill(id, fields, persistent).await)
+    }
+
+    /// Deletes a backfill and releases its tickets. Returns whether it existed.
+    pub async fn delete_backfill(&self, id: &BackfillId) -> Result<bool, Error> {
+        each!(self, store => store.delete_backfill(id).await)
+    }
+
+    /// Records that the game server of a backfill is alive, and returns the tickets to assign to it.
+    pub async fn acknowledge_backfill(&self, id: &BackfillId) -> Result<AcknowledgeOutcome, Error> {
+        each!(self, store => store.acknowledge_backfill(id).await)
+    }
+
+    /// Assigns tickets of a backfill, all of them or none, and adds their match to a batch. Notifies no player:
+    /// [`notify`](Self::notify) does that.
+    pub async fn assign_backfill(
+        &self,
+        id: &BackfillId,
+        tickets: &[TicketId],
+        assignment: &Bytes,
+        encoded_match: &Bytes,
+    ) -> Result<AssignBackfillOutcome, Error> {
+        each!(self, store => store.assign_backfill(id, tickets, assignment, encoded_match).await)
+    }
+
+    /// Records that the game server has received these assigned tickets, so that no later answer lists them again.
+    pub async fn mark_listed(&self, id: &BackfillId, tickets: &[TicketId]) -> Result<(), Error> {
+        if tickets.is_empty() {
+            return Ok(());
+        }
+        each!(self, store => store.mark_listed(id, tickets).await)
+    }
+
+    /// Returns the backfills that have not expired, the oldest first.
+    pub async fn live_backfills(&self) -> Result<Vec<BackfillId>, Error> {
+        each!(self, store => store.live_backfills().await)
+    }
+
+    /// Deletes some expired backfills and releases their tickets.
+    pub async fn expire_backfills(&self) -> Result<ExpiredBackfills, Error> {
+        each!(self, store => store.expire_backfills().await)
+    }
+
+    /// Returns the state of a backfill for operators.
+    pub async fn backfill_status(&self, id: &BackfillId) -> Result<Option<BackfillStatus>, Error> {
+        each!(self, store => store.backfill_status(id).await)
+    }
+
     /// Publishes matches to their watchers, then keeps or removes their batches. Does not notify the watchers of a
     /// batch that is gone. Returns the batches that were to be removed and are gone. A batch stays if its assignments
     /// could not be copied to the server that they are read from.
@@ -481,6 +551,11 @@ impl Store {
     /// Returns how long an assigned ticket can be read.
     pub(crate) fn assigned_ttl(&self) -> Duration {
         each!(self, store => store.rules()).assigned_ttl
+    }
+
+    /// Returns after how long without an acknowledgement a backfill expires.
+    pub(crate) fn backfill_expiry(&self) -> Duration {
+        each!(self, store => store.rules()).backfill_expiry()
     }
 
     /// Returns whether the tickets live in this process and end with it.

@@ -1,7 +1,9 @@
 //! Conversions between the wire types and the model.
 
+mod backfill;
+
 use std::collections::BTreeSet;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use base::id::Uuid;
@@ -10,8 +12,10 @@ use buffa_types::google::protobuf as wkt;
 use bytes::Bytes;
 use proto::{openmatch, playhouse};
 
-use crate::model::{Any, Assignment, Match, Moment, SearchFields, Ticket, TicketId};
+use crate::model::{Any, Assignment, BackfillId, Match, MatchId, Moment, SearchFields, Ticket, TicketId};
 use crate::players::USER_FIELD;
+
+pub(crate) use self::backfill::{backfill_filter_input, backfill_from_parts, backfill_parts, new_backfill};
 
 /// The key in `persistent_field` with the lifetime of a ticket.
 pub(crate) const TTL: &str = "ttl";
@@ -30,11 +34,7 @@ pub(crate) fn decode_ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreada
     let created = wire.create_time.as_option().map(moment_from_timestamp).unwrap_or_default();
     let ttl = wire.persistent_field.get(TTL).and_then(duration_from_any);
     let user = ticket_owner(&wire);
-    let fields = wire.search_fields.take().map(|fields| SearchFields {
-        doubles: fields.double_args.into_iter().collect(),
-        strings: fields.string_args.into_iter().collect(),
-        tags: fields.tags,
-    });
+    let fields = wire.search_fields.take().map(fields_from_wire);
     Ok(Ticket {
         id,
         created,
@@ -48,6 +48,14 @@ pub(crate) fn decode_ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreada
 /// Returns the player of a ticket. Returns `None` if a client stored something that is no user id.
 pub(crate) fn ticket_owner(ticket: &openmatch::Ticket) -> Option<Uuid> {
     ticket.persistent_field.get(USER_FIELD).and_then(text_from_any)?.parse().ok()
+}
+
+pub(crate) fn fields_from_wire(fields: openmatch::SearchFields) -> SearchFields {
+    SearchFields {
+        doubles: fields.double_args.into_iter().collect(),
+        strings: fields.string_args.into_iter().collect(),
+        tags: fields.tags,
+    }
 }
 
 pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
@@ -106,6 +114,28 @@ pub(crate) fn encode_match(
         traceparent: traceparent.to_owned(),
         user_ids: users.iter().map(Uuid::to_string).collect(),
         is_allocated,
+        ..Default::default()
+    };
+    playhouse::MatchesMade { matches: vec![match_], ..Default::default() }.encode_to_bytes()
+}
+
+/// Encodes the match of tickets that joined a match under way.
+pub(crate) fn encode_backfilled(
+    backfill: &BackfillId,
+    tickets: &[Arc<Ticket>],
+    assignment: openmatch::Assignment,
+    at: base::Timestamp,
+    traceparent: &str,
+) -> Bytes {
+    let users: BTreeSet<Uuid> = tickets.iter().filter_map(|ticket| ticket.user).collect();
+    let match_ = playhouse::MatchMade {
+        match_id: MatchId::generate().to_string(),
+        backfill_id: backfill.to_string(),
+        ticket_ids: tickets.iter().map(|ticket| ticket.id.to_string()).collect(),
+        assignment: MessageField::some(assignment),
+        made_at: at.as_millis(),
+        traceparent: traceparent.to_owned(),
+        user_ids: users.iter().map(Uuid::to_string).collect(),
         ..Default::default()
     };
     playhouse::MatchesMade { matches: vec![match_], ..Default::default() }.encode_to_bytes()

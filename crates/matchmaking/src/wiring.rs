@@ -22,8 +22,8 @@ use crate::open_match::OpenMatch;
 use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
-    Allocations, Backend, Config, Engine, Frontend, MIGRATIONS, MatchRecorder, MatchmakingAdmin,
-    MatchmakingConsole, Metrics, Players, Recorder, Store, admin, console, events,
+    Allocations, Backend, BackfillCleaner, Config, Engine, Frontend, MIGRATIONS, MatchRecorder,
+    MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Recorder, Store, admin, console, events,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -90,7 +90,7 @@ impl Service for Wiring {
             Need::degrades(
                 Role::MatchmakingFrontend,
                 Dependency::Sql,
-                "What Directors assign reaches its players, and is recorded later.",
+                "What Directors and game servers assign reaches its players, and is recorded later.",
             ),
             Need::essential(
                 Role::MatchmakingEngine,
@@ -161,12 +161,17 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         (roles.contains(Role::MatchmakingFrontend), roles.contains(Role::MatchmakingEngine));
     if serves_directors || runs_engine {
         opened.loops.push(recorder_loop(recorder.clone()));
+        let cleaner = BackfillCleaner::new(store.clone(), metrics.clone());
+        opened.loops.push(Loop::new("matchmaking-backfills", cleaner, |cleaner, drain| async move {
+            cleaner.run(drain).await
+        }));
     }
     // Players of the gateway watch their tickets too.
     if roles.contains(Role::MatchmakingFrontend) || roles.contains(Role::Gateway) {
         let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
-        let open_match = OpenMatch::new(store.clone()).serve(frontend.service());
         let recorder: Arc<dyn MatchRecorder> = Arc::new(recorder.clone());
+        let frontend = frontend.with_recorder(recorder.clone());
+        let open_match = OpenMatch::new(store.clone()).serve(frontend.service());
         let settings = config.director();
         let backend = Backend::new(store.clone(), Some(recorder), settings, clock.clone(), metrics.clone());
         let unusable = |source: reqwest::Error| OpenError::Unusable {

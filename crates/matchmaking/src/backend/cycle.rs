@@ -19,6 +19,7 @@ use super::Inner;
 use super::evaluate::Evaluation;
 use super::fetch::{Accepted, Call, End, Proposal, TOO_LONG, is_new};
 use crate::error::Error;
+use crate::model::Moment;
 use crate::store::Holder;
 
 /// The cycle that takes calls at the moment.
@@ -253,7 +254,9 @@ impl Cycle {
             CycleError::Evaluation(format!("evaluator returned same match_id twice: \"{id}\""))
         })?;
         let Some(participant) = self.participants.get_mut(&call) else { return Ok(()) };
-        let Some(proposal) = Proposal::read(match_).filter(|_| !participant.accepted.is_closed()) else {
+        let now = Moment::from(backend.clock.now());
+        let proposal = Proposal::read(match_, now).filter(|_| !participant.accepted.is_closed());
+        let Some(proposal) = proposal else {
             backend.metrics.director_match("refused");
             return Ok(());
         };

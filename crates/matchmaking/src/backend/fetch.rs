@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use buffa::MessageField;
 use futures::{Stream, StreamExt};
 use proto::openmatch;
 use runtime::Drain;
@@ -13,9 +14,10 @@ use tokio::time::Instant;
 
 use super::function::Function;
 use super::{Backend, Inner};
+use crate::backfills::ProposedBackfill;
 use crate::error::Error;
-use crate::model::TicketId;
-use crate::store::{Claim, Holder};
+use crate::model::{BackfillId, Moment, TicketId};
+use crate::store::{BackfillChange, Claim, Holder};
 
 /// How many matches wait for a caller that reads slowly. Then the match function has to wait.
 const MAX_UNREAD: usize = 256;
@@ -29,6 +31,7 @@ pub(super) const TOO_LONG: &str = "match function ran longer than proposal windo
 pub(super) struct Proposal {
     pub(super) match_: openmatch::Match,
     pub(super) tickets: Vec<TicketId>,
+    pub(super) backfill: Option<BackfillChange>,
 }
 
 /// Tickets that are claimed for a match.
@@ -36,6 +39,8 @@ pub(super) struct Proposal {
 pub(super) struct HeldTickets {
     pub(super) claim: Claim,
     pub(super) tickets: Vec<TicketId>,
+    /// The backfill that was created with the claim.
+    pub(super) created: Option<BackfillId>,
 }
 
 /// A match that is claimed for a caller.
@@ -76,11 +81,18 @@ pub(super) enum End {
 }
 
 impl Proposal {
-    /// Reads a proposal. Returns `None` if one of its ticket ids cannot be a ticket's.
-    pub(super) fn read(match_: openmatch::Match) -> Option<Self> {
+    /// Reads a proposal, and completes its backfill if that is new. Returns `None` if one of its ids cannot be that of a
+    /// ticket or of a backfill.
+    pub(super) fn read(mut match_: openmatch::Match, now: Moment) -> Option<Self> {
         let tickets =
             match_.tickets.iter().map(|ticket| TicketId::parse(&ticket.id)).collect::<Option<_>>()?;
-        Some(Self { match_, tickets })
+        let mut backfill = None;
+        if let Some(proposed) = match_.backfill.take() {
+            let ProposedBackfill { change, returned } = ProposedBackfill::read(proposed, now)?;
+            match_.backfill = MessageField::some(returned);
+            backfill = Some(change);
+        }
+        Some(Self { match_, tickets, backfill })
     }
 }
 
@@ -154,10 +166,10 @@ impl Call {
 
     /// Reads a proposal, and counts one that is unreadable.
     pub(super) fn read(&self, match_: openmatch::Match) -> Option<Proposal> {
-        let proposal = Proposal::read(match_);
+        let proposal = Proposal::read(match_, Moment::from(self.backend.clock.now()));
         if proposal.is_none() {
             self.backend.metrics.director_match("refused");
-            tracing::debug!(function = self.function.name, "Dropped a proposal: it has an invalid ticket id");
+            tracing::debug!(function = self.function.name, "Dropped a proposal: it has an invalid id");
         }
         proposal
     }

@@ -12,7 +12,6 @@ use http_server::Connection;
 use proto::openmatch::{self, FRONTEND_SERVICE_SERVICE_NAME, FrontendService, FrontendServiceExt};
 
 use super::Frontend;
-use crate::error::Error;
 use crate::open_match::{OpenMatchService, RestRoute};
 
 const REST: [RestRoute; 9] = [
@@ -26,8 +25,6 @@ const REST: [RestRoute; 9] = [
     RestRoute::delete("/v1/frontendservice/backfills/{backfill_id}", "DeleteBackfill"),
     RestRoute::post("/v1/frontendservice/backfills/{backfill_id}/acknowledge", "AcknowledgeBackfill"),
 ];
-
-const BACKFILL: Error = Error::Unimplemented("backfills are not available in this version");
 
 pub(super) fn service(frontend: Frontend) -> OpenMatchService {
     // A request is little larger than its ticket, but its JSON may be: the ticket's own limit has the better error.
@@ -94,40 +91,45 @@ impl FrontendService for Grpc {
     async fn acknowledge_backfill<'a>(
         &'a self,
         _: RequestContext,
-        _: ServiceRequest<'_, openmatch::AcknowledgeBackfillRequest>,
+        request: ServiceRequest<'_, openmatch::AcknowledgeBackfillRequest>,
     ) -> ServiceResult<impl Encodable<openmatch::AcknowledgeBackfillResponse> + Send + use<'a>> {
-        Err::<Response<openmatch::AcknowledgeBackfillResponse>, _>(BACKFILL.into())
+        let request = request.to_owned_message();
+        let assignment = request.assignment.into_option();
+        Response::ok(self.0.backfills.acknowledge(&request.backfill_id, assignment).await?)
     }
 
     async fn create_backfill<'a>(
         &'a self,
         _: RequestContext,
-        _: ServiceRequest<'_, openmatch::CreateBackfillRequest>,
+        request: ServiceRequest<'_, openmatch::CreateBackfillRequest>,
     ) -> ServiceResult<impl Encodable<openmatch::Backfill> + Send + use<'a>> {
-        Err::<Response<openmatch::Backfill>, _>(BACKFILL.into())
+        let backfill = request.to_owned_message().backfill.into_option();
+        Response::ok(self.0.backfills.create(backfill).await?)
     }
 
     async fn delete_backfill<'a>(
         &'a self,
         _: RequestContext,
-        _: ServiceRequest<'_, openmatch::DeleteBackfillRequest>,
+        request: ServiceRequest<'_, openmatch::DeleteBackfillRequest>,
     ) -> ServiceResult<impl Encodable<Empty> + Send + use<'a>> {
-        Err::<Response<Empty>, _>(BACKFILL.into())
+        self.0.backfills.delete(request.backfill_id).await?;
+        Response::ok(Empty::default())
     }
 
     async fn get_backfill<'a>(
         &'a self,
         _: RequestContext,
-        _: ServiceRequest<'_, openmatch::GetBackfillRequest>,
+        request: ServiceRequest<'_, openmatch::GetBackfillRequest>,
     ) -> ServiceResult<impl Encodable<openmatch::Backfill> + Send + use<'a>> {
-        Err::<Response<openmatch::Backfill>, _>(BACKFILL.into())
+        Response::ok(self.0.backfills.get(request.backfill_id).await?)
     }
 
     async fn update_backfill<'a>(
         &'a self,
         _: RequestContext,
-        _: ServiceRequest<'_, openmatch::UpdateBackfillRequest>,
+        request: ServiceRequest<'_, openmatch::UpdateBackfillRequest>,
     ) -> ServiceResult<impl Encodable<openmatch::Backfill> + Send + use<'a>> {
-        Err::<Response<openmatch::Backfill>, _>(BACKFILL.into())
+        let backfill = request.to_owned_message().backfill.into_option();
+        Response::ok(self.0.backfills.update(backfill).await?)
     }
 }

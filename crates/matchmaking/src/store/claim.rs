@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::UnrecordedBatch;
+use super::{BackfillChange, UnrecordedBatch};
 use crate::model::TicketId;
 
 /// Numbers per second: a fraction with this many steps is exact in the scores of Redis.
@@ -56,6 +56,8 @@ pub struct ClaimRequest {
     /// What operators see of the holder: its profile and match function.
     pub holder: Holder,
     pub tickets: Vec<TicketId>,
+    /// What happens to the match's backfill in the same step, which also adds the tickets to it.
+    pub backfill: Option<BackfillChange>,
 }
 
 /// A Director, as far as a claim shows it.
@@ -70,6 +72,8 @@ pub enum ClaimOutcome {
     Claimed(Claim),
     /// This ticket is gone, or another claim holds it. Nothing was claimed.
     Refused(TicketId),
+    /// The backfill is gone, has expired or has another generation. Nothing was claimed.
+    StaleBackfill,
 }
 
 /// Tickets that a Director assigns.

@@ -1,5 +1,6 @@
 //! Tickets in memory: for a single process, and for tests of match functions.
 
+mod backfills;
 mod claims;
 mod players;
 
@@ -15,6 +16,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::{Notify, broadcast};
 
+use self::backfills::MemoryBackfill;
 use self::players::Owner;
 use super::{
     ABANDONED_MARK_TTL, AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup,
@@ -23,7 +25,7 @@ use super::{
     WatchState,
 };
 use crate::metrics::Metrics;
-use crate::model::{MatchId, TicketId};
+use crate::model::{BackfillId, MatchId, TicketId};
 
 /// How many events a slow subscriber may lag behind before it gets [`TicketEvent::Gap`].
 const MAX_LAG: usize = 4096;
@@ -59,6 +61,7 @@ struct State {
     due: BTreeSet<(Timestamp, TicketId)>,
     /// Matches that must not be assigned, each with the time until which that is remembered.
     abandoned: HashMap<MatchId, Timestamp>,
+    backfills: HashMap<BackfillId, MemoryBackfill>,
     batches: BTreeMap<u64, MemoryBatch>,
     last_batch: u64,
     /// The size of the batches in bytes.

@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod assigners;
+mod backfills;
 mod claims;
 mod error;
 mod events;

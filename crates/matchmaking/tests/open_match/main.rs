@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod backend;
+mod backfills;
 mod frontend;
 mod health;
 mod server;

@@ -33,7 +33,7 @@ for_every_store! {
 
 fn request(numbers: impl IntoIterator<Item = usize>) -> ClaimRequest {
     let holder = Holder { profile: "duel".to_owned(), function: "mmf:50502".to_owned() };
-    ClaimRequest { number: None, holder, tickets: ids(numbers) }
+    ClaimRequest { number: None, holder, tickets: ids(numbers), backfill: None }
 }
 
 async fn claim(tickets: &Tickets, numbers: impl IntoIterator<Item = usize>) -> Claim {

@@ -51,12 +51,30 @@ async fn run_every_step(tickets: &Tickets) {
 
     run_every_step_of_directors(tickets).await;
     run_every_player_step(tickets).await;
+    run_every_backfill_step(tickets).await;
+}
+
+async fn run_every_backfill_step(tickets: &Tickets) {
+    let backfills = tickets.frontend.backfills();
+    tickets.create_all(20..24).await;
+    let created = crate::backfills::claim_with_new(tickets, ids([20, 21])).await;
+    let assignment = Some(proto::openmatch::Assignment::default());
+    assert_eq!(backfills.acknowledge(&created.id, assignment).await.unwrap().tickets.len(), 2);
+    crate::backfills::claim_with(tickets, created.clone(), ids([22, 23])).await;
+    backfills.update(Some(created.clone())).await.unwrap();
+    backfills.delete(&created.id).await.unwrap();
+    backfills.create(Some(crate::backfills::tagged("another"))).await.unwrap();
+    assert_eq!(tickets.expire_backfills().await.unwrap().backfills, 0);
 }
 
 async fn run_every_step_of_directors(tickets: &Tickets) {
     tickets.release_all().await.unwrap();
-    let request =
-        |numbers: [usize; 2]| ClaimRequest { number: None, holder: Holder::default(), tickets: ids(numbers) };
+    let request = |numbers: [usize; 2]| ClaimRequest {
+        number: None,
+        holder: Holder::default(),
+        tickets: ids(numbers),
+        backfill: None,
+    };
     let outcomes = tickets.claim(&[request([2, 3]), request([3, 8]), request([5, 8])]).await.unwrap();
     let [ClaimOutcome::Claimed(first), ClaimOutcome::Refused(_), ClaimOutcome::Claimed(_)] = outcomes[..]
     else {

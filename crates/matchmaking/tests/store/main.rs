@@ -42,6 +42,8 @@ macro_rules! for_every_store {
 mod abandoning;
 mod assigners;
 mod assigning;
+mod backfill_chance;
+mod backfills;
 mod cancelling;
 mod claims;
 mod declared_keys;

@@ -95,6 +95,11 @@ impl Setup {
         self
     }
 
+    /// Returns whether each command takes long, because a proxy checks its keys.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.hash_tags == HashTags::On
+    }
+
     /// Connects through another address, with a short timeout.
     pub(crate) fn through(mut self, url: String, timeout: Duration) -> Self {
         (self.url, self.timeout) = (Some(url), timeout);

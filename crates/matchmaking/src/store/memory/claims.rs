@@ -37,15 +37,23 @@ impl Memory {
         let (mut state, now) = self.state();
         state.holders.retain(|_, (_, until)| *until > now);
         let mut outcomes = Vec::with_capacity(matches.len());
-        for ClaimRequest { number, holder, tickets } in matches {
+        let expiry = self.rules.backfill_expiry();
+        for ClaimRequest { number, holder, tickets, backfill } in matches {
             let is_obstacle = |id: &&TicketId| !state.is_indexed(id) || self.is_claimed(&state, id, now);
             if let Some(id) = tickets.iter().find(is_obstacle) {
                 outcomes.push(ClaimOutcome::Refused(id.clone()));
                 continue;
             }
+            if backfill.as_ref().is_some_and(|change| !state.permits(change, now, expiry)) {
+                outcomes.push(ClaimOutcome::StaleBackfill);
+                continue;
+            }
             let number = number.unwrap_or_else(|| state.next_number(true));
             let claim = Claim::new(now.as_millis() / 1000, number);
             state.pending.extend(tickets.iter().map(|id| (id.clone(), claim)));
+            if let Some(change) = backfill {
+                state.apply(change, tickets, now);
+            }
             state.holders.insert(number, (holder.clone(), now.after(self.rules.pending_timeout * 2)));
             outcomes.push(ClaimOutcome::Claimed(claim));
         }

@@ -5,7 +5,8 @@ use super::{BATCH, Redis};
 use crate::error::Error;
 use crate::model::TicketId;
 use crate::store::{
-    Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, Obstacle, UnrecordedBatch,
+    BackfillChange, Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, NewBackfill,
+    Obstacle, UnrecordedBatch,
 };
 use redis_store::Call;
 
@@ -20,22 +21,36 @@ impl Redis {
 
     async fn claim_chunk(&self, matches: &[ClaimRequest]) -> Result<Vec<ClaimOutcome>, Error> {
         let tickets = matches.iter().flat_map(|request| &request.tickets);
-        let own = [self.keys.claim_number(), self.keys.holders()];
-        let own = own.into_iter().chain(tickets.map(|id| self.keys.ticket(id)));
+        let backfills = matches.iter().filter_map(|request| request.backfill.as_ref());
+        let own = [self.keys.claim_number(), self.keys.holders(), self.keys.backfill_acks()].into_iter();
+        let own = own.chain(tickets.clone().map(|id| self.keys.ticket(id)));
+        let own = own.chain(backfills.map(|change| self.keys.backfill(change.id())));
         let add = |step: &mut Call| {
-            step.arg(self.rules.pending_timeout.as_secs()).arg(matches.len());
-            for ClaimRequest { number, holder, tickets } in matches {
+            let rules = &self.rules;
+            step.arg(rules.pending_timeout.as_secs()).arg(tickets.count());
+            step.arg(rules.backfill_expiry().as_millis() as u64).arg(rules.backfill_ttl().as_millis() as u64);
+            for ClaimRequest { number, holder, tickets, backfill } in matches {
                 let holder = serde_json::to_string(holder).unwrap_or_default();
                 step.arg(number.unwrap_or_default()).arg(holder).arg(tickets.len());
+                match backfill {
+                    None => step.arg(""),
+                    Some(BackfillChange::Create(NewBackfill { id: _, fixed, fields, persistent })) => {
+                        step.arg("new").arg(&fields[..]).arg(&fixed[..]).arg(&persistent[..])
+                    }
+                    Some(BackfillChange::Update { id: _, generation, fields }) => {
+                        step.arg(*generation).arg(&fields[..])
+                    }
+                };
             }
         };
-        let replies: Vec<(String, usize)> = self.step(&scripts::CLAIM, own, add).await?;
-        let outcome = |(request, (claim, obstacle)): (&ClaimRequest, (String, usize))| match obstacle
-            .checked_sub(1)
-            .and_then(|at| request.tickets.get(at))
-        {
-            Some(id) => ClaimOutcome::Refused(id.clone()),
-            None => ClaimOutcome::Claimed(claim.parse().map(Claim::from_score).unwrap_or_default()),
+        let replies: Vec<(String, isize)> = self.step(&scripts::CLAIM, own, add).await?;
+        let outcome = |(request, (claim, obstacle)): (&ClaimRequest, (String, isize))| {
+            let at = usize::try_from(obstacle).map(|position| position.checked_sub(1));
+            match at.map(|at| at.and_then(|at| request.tickets.get(at))) {
+                Err(_) => ClaimOutcome::StaleBackfill,
+                Ok(Some(id)) => ClaimOutcome::Refused(id.clone()),
+                Ok(None) => ClaimOutcome::Claimed(claim.parse().map(Claim::from_score).unwrap_or_default()),
+            }
         };
         Ok(matches.iter().zip(replies).map(outcome).collect())
     }

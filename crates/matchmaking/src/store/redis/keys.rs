@@ -3,7 +3,7 @@
 use base::id::Uuid;
 use redis_store::{Key, KeySpace};
 
-use crate::model::{MatchId, TicketId};
+use crate::model::{BackfillId, MatchId, TicketId};
 
 const LOCK: &str = "fetchTicketsLock";
 
@@ -117,6 +117,16 @@ impl Keys {
     /// Ours: a sorted set of tickets, by the millisecond at which they become overdue.
     pub(super) fn presence(&self) -> Key {
         self.0.key("presence")
+    }
+
+    /// Ours: a hash of a backfill and its tickets.
+    pub(super) fn backfill(&self, id: &BackfillId) -> Key {
+        self.0.key_of("backfill:", id.as_str())
+    }
+
+    /// Ours: a sorted set of backfills, by the millisecond of their last acknowledgement.
+    pub(super) fn backfill_acks(&self) -> Key {
+        self.0.key("backfillAcks")
     }
 
     pub(super) fn wake_channel(&self, engine: &str) -> String {

@@ -100,7 +100,7 @@ impl Redis {
     }
 
     /// Runs a script that touches no key that other programs lock.
-    async fn run_unlocked<T: FromRedisValue>(
+    pub(super) async fn run_unlocked<T: FromRedisValue>(
         &self,
         script: &'static Script,
         own: impl IntoIterator<Item = Key>,

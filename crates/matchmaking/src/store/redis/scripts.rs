@@ -13,7 +13,8 @@ macro_rules! step {
 
 pub(super) static CREATE: Script = step!("scripts/create.lua", "scripts/parts/enqueue.lua");
 pub(super) static FETCH: Script = step!("scripts/fetch.lua", "scripts/parts/claims.lua");
-pub(super) static CLAIM: Script = step!("scripts/claim.lua", "scripts/parts/claims.lua");
+pub(super) static CLAIM: Script =
+    step!("scripts/claim.lua", "scripts/parts/claims.lua", "scripts/parts/backfill.lua");
 pub(super) static RELEASE: Script = step!("scripts/release.lua", "scripts/parts/claims.lua");
 pub(super) static RELEASE_ALL: Script = step!("scripts/release_all.lua");
 pub(super) static DELETE: Script = step!("scripts/delete.lua", "scripts/parts/cancel.lua");
@@ -30,6 +31,15 @@ pub(super) static PRESENT: Script = step!("scripts/present.lua", "scripts/parts/
 pub(super) static OVERDUE: Script = step!("scripts/overdue.lua", "scripts/parts/player_tickets.lua");
 pub(super) static SWEEP: Script =
     step!("scripts/sweep.lua", "scripts/parts/cancel.lua", "scripts/parts/player_tickets.lua");
+pub(super) static CREATE_BACKFILL: Script =
+    step!("scripts/create_backfill.lua", "scripts/parts/backfill.lua");
+pub(super) static UPDATE_BACKFILL: Script =
+    step!("scripts/update_backfill.lua", "scripts/parts/backfill.lua");
+pub(super) static DELETE_BACKFILLS: Script =
+    step!("scripts/delete_backfills.lua", "scripts/parts/backfill.lua");
+pub(super) static ACKNOWLEDGE: Script = step!("scripts/acknowledge.lua", "scripts/parts/backfill.lua");
+pub(super) static ASSIGN_BACKFILL: Script =
+    step!("scripts/assign_backfill.lua", "scripts/parts/backfill.lua");
 
 pub(super) static LOCK: Script = script!("scripts/lock.lua");
 pub(super) static EXTEND: Script = script!("scripts/extend.lua");

@@ -5,7 +5,7 @@ use redis_store::Trial;
 use super::scripts;
 
 /// The calls that show whether a server can run the scripts.
-pub static TRIALS: [Trial; 20] = [
+pub static TRIALS: [Trial; 25] = [
     Trial {
         script: &scripts::CREATE,
         name: "matchmaking/create.lua",
@@ -36,9 +36,24 @@ pub static TRIALS: [Trial; 20] = [
             "fetchTicketsLock",
             "claimNumber",
             "holder:",
+            "backfillAcks",
             "t1",
+            "backfill:b2",
         ],
-        args: &["", "60", "1", "0", "a Director", "1"],
+        args: &[
+            "",
+            "60",
+            "1",
+            "60000",
+            "60000",
+            "0",
+            "a Director",
+            "1",
+            "new",
+            "fields",
+            "fixed",
+            "persistent",
+        ],
     },
     Trial {
         script: &scripts::RELEASE,
@@ -183,6 +198,73 @@ pub static TRIALS: [Trial; 20] = [
         name: "matchmaking/delete.lua",
         keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "t2", "assign:t2"],
         args: &["", "playhouse-trial"],
+    },
+    Trial {
+        script: &scripts::CREATE_BACKFILL,
+        name: "matchmaking/create_backfill.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "backfillAcks",
+            "backfill:b1",
+        ],
+        args: &["", "60000", "fixed", "fields", "persistent"],
+    },
+    Trial {
+        script: &scripts::UPDATE_BACKFILL,
+        name: "matchmaking/update_backfill.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "backfillAcks",
+            "backfill:b1",
+        ],
+        args: &["", "60000", "fields", "persistent"],
+    },
+    Trial {
+        script: &scripts::ACKNOWLEDGE,
+        name: "matchmaking/acknowledge.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "backfillAcks",
+            "backfill:b1",
+        ],
+        args: &["", "60000", "60000"],
+    },
+    Trial {
+        script: &scripts::ASSIGN_BACKFILL,
+        name: "matchmaking/assign_backfill.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "backfill:b1",
+            "matchEvents",
+            "t1",
+            "assign:t1",
+        ],
+        args: &["", "60000", "assignment", "match"],
+    },
+    Trial {
+        script: &scripts::DELETE_BACKFILLS,
+        name: "matchmaking/delete_backfills.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "backfillAcks",
+            "backfill:b1",
+        ],
+        args: &["", ""],
     },
     Trial {
         script: &scripts::LOCK,

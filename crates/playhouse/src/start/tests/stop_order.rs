@@ -43,7 +43,7 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 28] = [
+const OTHERS: [&str; 29] = [
     "audit-log-cleaner",
     "console-live",
     "console-session-cleaner",
@@ -60,6 +60,7 @@ const OTHERS: [&str; 28] = [
     "limits-sweep",
     "matchmaking-abandoned",
     "matchmaking-abandoned-cleaner",
+    "matchmaking-backfills",
     "matchmaking-presence",
     "matchmaking-pushes",
     "matchmaking-wakes",

@@ -1,15 +1,21 @@
--- Marks the tickets of matches as pending, each match as a whole or not at all.
+-- Marks the tickets of matches as pending, each match as a whole or not at all, and adds them to its backfill if it has
+-- one.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] claimNumber; KEYS[6] stem of holders: the numbers come from KEYS[5] and the
--- arguments; KEYS[7..] the tickets of all matches.
--- ARGV[1] as in preamble.lua; ARGV[2] after how many seconds a pending ticket is active again; ARGV[3] number of matches;
--- then for each match: the holder's number or 0 for a new one, a description of the holder, the number of tickets.
--- Reply: for each match, the claim and 0; or an empty text and the position (from 1) of the first ticket that prevents it.
--- Keeps: no ticket is in two live claims; a ticket that left matchmaking is in none.
-local timeout, count = tonumber(ARGV[2]), tonumber(ARGV[3])
-local second = call('TIME')[1]
+-- arguments; KEYS[7] backfillAcks; then the tickets of all matches; then, for each match that has one, its backfill.
+-- ARGV[1] as in preamble.lua; ARGV[2] after how many seconds a pending ticket is active again; ARGV[3] number of tickets;
+-- ARGV[4] after how many ms without an acknowledgement a backfill expires; ARGV[5] lifetime of a backfill's keys in ms;
+-- then for each match: the holder's number or 0 for a new one, a description of the holder, the number of tickets, and its
+-- backfill: empty for none, 'new' or the generation that it must have; then its fields; if it is new also its fixed and
+-- persistent parts.
+-- Reply: for each match, the claim and 0; or an empty text and the position (from 1) of the first ticket that prevents it,
+-- or -1 if its backfill does.
+-- Keeps: no ticket is in two live claims; a ticket that left matchmaking is in none; a backfill and its tickets are
+-- written with the claim or not at all.
+local timeout, count, expiry, life = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local second, acks = call('TIME')[1], KEYS[7]
 local live = tonumber(second) - timeout
-local first, ids = 6, {}
-for i = first + 1, #KEYS do ids[#ids + 1] = id_of(KEYS[i]) end
+local first, ids = 7, {}
+for i = 1, count do ids[i] = id_of(KEYS[first + i]) end
 
 -- Finds the tickets that no match can have: gone, or pending.
 local taken = {}
@@ -26,30 +32,54 @@ in_chunks(ids, 1000, function(from, to)
   end
 end)
 
-local reply, at = {}, 1
-for match = 1, count do
-  local number, size = tonumber(ARGV[3 * match + 1]), tonumber(ARGV[3 * match + 3])
-  local last, obstacle = at + size - 1, 0
-  for i = at, last do
-    if taken[ids[i]] then
-      obstacle = i - at + 1
-      break
-    end
+-- Returns whether a match may write its backfill.
+local function is_current(backfill)
+  if backfill.generation == 'new' then return call('EXISTS', backfill.key) == 0 end
+  return call('HGET', backfill.key, 'generation') == backfill.generation
+    and backfill_state(acks, backfill.key, expiry) == 'live'
+end
+
+-- Returns the position of the first ticket that prevents a match, -1 if its backfill does, else 0.
+local function obstacle_of(from, to, backfill)
+  for i = from, to do
+    if taken[ids[i]] then return i - from + 1 end
   end
-  if obstacle > 0 then
-    reply[match] = { '', obstacle }
+  return backfill and not is_current(backfill) and -1 or 0
+end
+
+local reply, arg, ticket, key = {}, 6, 1, first + count
+while arg <= #ARGV do
+  local number, holder, size, backfill = tonumber(ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2]), nil
+  local from, to, generation = ticket, ticket + size - 1, ARGV[arg + 3]
+  arg, ticket = arg + 4, to + 1
+  if generation ~= '' then
+    key = key + 1
+    backfill = { key = KEYS[key], generation = generation, fields = ARGV[arg], fixed = ARGV[arg + 1], persistent = ARGV[arg + 2] }
+    arg = arg + (generation == 'new' and 3 or 1)
+  end
+  local obstacle = obstacle_of(from, to, backfill)
+  if obstacle ~= 0 then
+    reply[#reply + 1] = { '', obstacle }
   else
     if number == 0 then number = next_number(KEYS[5], true, 2 * timeout) end
-    local claim, marks = claim_in(second, number), {}
-    for i = at, last do
+    local claim, marks, claimed = claim_in(second, number), {}, {}
+    for i = from, to do
       taken[ids[i]] = true
       marks[#marks + 1] = claim
       marks[#marks + 1] = ids[i]
+      claimed[#claimed + 1] = ids[i]
     end
     in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
-    if size > 0 then call('SET', KEYS[6] .. string.format('%020d', number), ARGV[3 * match + 2], 'EX', 2 * timeout) end
-    reply[match] = { claim, 0 }
+    if size > 0 then call('SET', KEYS[6] .. string.format('%020d', number), holder, 'EX', 2 * timeout) end
+    if backfill then
+      if generation == 'new' then
+        write_backfill(acks, backfill.key, life, backfill.fixed, backfill.fields, backfill.persistent)
+      else
+        change_backfill(backfill.key, backfill.fields)
+      end
+      hold_tickets(backfill.key, claimed)
+    end
+    reply[#reply + 1] = { claim, 0 }
   end
-  at = last + 1
 end
 return reply
