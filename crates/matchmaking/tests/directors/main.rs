@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod assigning;
+mod backfills;
 mod cycles;
 mod fetching;
 mod servers;
