@@ -148,7 +148,8 @@ impl MatchmakingAdmin {
         }
         let summary = self.summary(&id, &status);
         let mut why = self.why(&id, summary.state, &status).await?;
-        if matches!(summary.state, TicketState::Waiting | TicketState::Pending) && !self.has_engine().await {
+        let needs_engine = matches!(summary.state, TicketState::Waiting | TicketState::Pending);
+        if needs_engine && status.holder.is_none() && !self.has_engine().await {
             why.insert(0, NO_ENGINE.to_owned());
         }
         let ticket =
@@ -235,9 +236,18 @@ impl MatchmakingAdmin {
             TicketState::Expired => vec!["its data has expired; the next fetch removes it".to_owned()],
             TicketState::Deindexed => vec!["it was removed from matchmaking (DeindexTicket)".to_owned()],
             TicketState::Pending => {
-                let pending = "an engine has fetched it and looks for a match, or died while doing so";
+                let pending = match &status.holder {
+                    Some(holder) => format!(
+                        "a Director holds it in a match of profile {:?}, proposed by the match function at {}, or died while \
+                         doing so",
+                        holder.profile, holder.function
+                    ),
+                    None => {
+                        "an engine has fetched it and looks for a match, or died while doing so".to_owned()
+                    }
+                };
                 let failures = self.assigner_failures(|_| true).await?;
-                std::iter::once(pending.to_owned()).chain(failures).collect()
+                std::iter::once(pending).chain(failures).collect()
             }
             TicketState::Waiting if self.profiles.is_empty() => {
                 let failures = self.assigner_failures(|_| true).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use matchmaking::model::TicketId;
-use matchmaking::{Error, HostRules};
+use matchmaking::{Error, HostRules, MatchmakingAdmin};
 use proto::openmatch::{FunctionConfig, MatchProfile};
 use runtime::Drain;
 use testkit::eventually;
@@ -50,6 +50,9 @@ async fn proposal_is_returned_unchanged_and_its_tickets_are_claimed(world: World
         let holder = world.store.status(&id(&a)).await.unwrap().holder.unwrap();
         assert_eq!(holder.profile, "duel");
         assert_eq!(holder.function, format!("127.0.0.1:{}", function.port));
+        let admin = MatchmakingAdmin::new(world.store.clone(), Vec::new(), 1, world.clock.clone());
+        let why = admin.show(&a.id).await.unwrap().why;
+        assert!(why[0].contains("a Director holds it in a match of profile \"duel\""), "{why:?}");
     }
 }
 
