@@ -213,11 +213,13 @@ async fn evaluator_runs_although_a_match_function_failed(world: World) {
 async fn evaluator_input_ends_with_the_registration_window(world: World) {
     let ended = Arc::new(std::sync::Mutex::new(None));
     let end = ended.clone();
-    let evaluator = evaluator(Kind::Grpc, move |mut matches: UnboundedReceiver<Match>, _| {
+    let evaluator = evaluator(Kind::Grpc, move |mut matches: UnboundedReceiver<Match>, chosen| {
         let end = end.clone();
         async move {
             while matches.recv().await.is_some() {}
             *end.lock().unwrap() = Some(Instant::now());
+            // The call ends with the evaluator's stream, so not before this.
+            drop(chosen);
         }
     })
     .await;
