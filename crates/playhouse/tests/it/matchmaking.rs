@@ -1,5 +1,6 @@
 //! Matchmaking of real processes on real servers that are killed, emptied and stopped.
 
+mod backfills;
 mod recording;
 
 use std::collections::{HashMap, HashSet};
