@@ -7,6 +7,7 @@
 //! An acknowledgement assigns tickets as an engine does: assigned in the store, recorded in SQL, then pushed. Repeating
 //! it after a lost answer assigns nothing twice, and lists the tickets whose answer was interrupted.
 
+pub(crate) mod admin;
 mod cleaner;
 
 use std::sync::Arc;

@@ -23,7 +23,8 @@ use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
     Allocations, Backend, BackfillCleaner, Config, Engine, Frontend, MIGRATIONS, MatchRecorder,
-    MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Recorder, Store, admin, console, events,
+    MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Recorder, Store, admin, backfills, console,
+    events,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -49,7 +50,8 @@ impl Service for Wiring {
     }
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
-        admin::operator_routes().into_iter().chain(allocation::operator_routes()).collect()
+        let routes = admin::operator_routes().into_iter().chain(backfills::admin::operator_routes());
+        routes.chain(allocation::operator_routes()).collect()
     }
 
     fn screens(&self) -> Vec<Screen> {

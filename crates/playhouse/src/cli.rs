@@ -60,6 +60,7 @@ pub enum Command {
     Users(Users),
     Entitlements(Entitlements),
     Tickets(Tickets),
+    Backfills(Backfills),
     Allocations(Allocations),
     AuditLog(AuditLog),
     Token(Token),
@@ -485,6 +486,35 @@ pub enum TicketsCommand {
     Delete {
         /// The id of the ticket
         ticket_id: String,
+    },
+}
+
+/// List running matches that have room for more tickets
+///
+/// Calls the admin API of a running process, at listen.admin or --admin. Every process gives the same answer.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse backfills list
+  playhouse backfills show dbt8pcfejq8o287bsa0g")]
+pub struct Backfills {
+    #[command(flatten)]
+    pub target: AdminArgs,
+    #[command(subcommand)]
+    pub command: BackfillsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BackfillsCommand {
+    /// List the backfills that game servers keep alive
+    List {
+        /// The most to list
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Show one backfill: its data, when it was acknowledged, and the tickets that wait for its game server
+    Show {
+        /// The id of the backfill
+        backfill_id: String,
     },
 }
 

@@ -3,6 +3,7 @@
 mod admin;
 mod allocations;
 mod audit_log;
+mod backfills;
 mod broadcasts;
 mod config;
 mod demo;
@@ -89,6 +90,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitStatus> {
         Command::Entitlements(args) => runtime()?.block_on(entitlements::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
+        Command::Backfills(args) => runtime()?.block_on(backfills::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
         Command::AuditLog(args) => runtime()?.block_on(audit_log::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),
