@@ -155,7 +155,8 @@ impl Call {
         if response.status() != StatusCode::OK {
             return Err(parse_error(&collect(response).await?));
         }
-        let mut lines = Box::pin(self.lines(response));
+        // Fused, because an answer without messages has ended by then.
+        let mut lines = Box::pin(self.lines(response).fuse());
         // A call that has failed already gets the status of its error.
         let first = lines.next().now_or_never();
         if let Some(Some(Err(error))) = first {
