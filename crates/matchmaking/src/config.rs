@@ -18,6 +18,7 @@ use crate::backend::BackendConfig;
 use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, StaticList};
 use crate::frontend::FrontendConfig;
 use crate::players::Queue;
+use crate::query::QueryConfig;
 use crate::store::Rules;
 
 use self::assigner::{AssignerConfig, AssignerKind};
@@ -32,6 +33,7 @@ pub struct Config {
     director: BackendConfig,
     /// Whether `playhouse dev` adds a profile if there is none.
     demo: bool,
+    pub query: QueryConfig,
     /// A separate Redis for assignments.
     pub assignments_url: Option<RedisUrl>,
     /// A Redis replica that tickets are read from first.
@@ -80,6 +82,12 @@ impl Section for Config {
             },
             director: reader.section("director"),
             demo: reader.get("demo"),
+            query: QueryConfig {
+                page_size: reader.get_within("query_page_size", 10..=10_000) as usize,
+                max_memory: reader.get::<ByteSize>("query_max_memory").0,
+                max_age: reader.get_within("query_max_age", Duration::ZERO..=day),
+                idle_timeout: reader.get_within("query_idle_timeout", second..=day),
+            },
             abandon_after: reader.get_within("abandon_after", Duration::from_millis(100)..=day),
             abandoned: reader.section("abandoned"),
             queues: reader.tables("queues"),

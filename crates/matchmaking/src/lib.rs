@@ -31,6 +31,7 @@ mod metrics;
 pub mod model;
 mod open_match;
 mod players;
+mod query;
 mod recorder;
 mod status;
 pub mod store;
@@ -53,6 +54,7 @@ pub use players::{
     JoinRequest, JoinedTicket, PlayerAssignment, PlayerState, PlayerTicket, Players, PresenceGuard,
     QUEUE_FIELD, Queue, TicketCreated, USER_FIELD,
 };
+pub use query::{Queries, QueryConfig, QueryKind};
 pub use recorder::{MatchRecorder, Recorder, RecoveryReport};
 pub use store::Store;
 pub use wiring::Wiring;

@@ -55,6 +55,12 @@ pub struct Instruments {
     pub(crate) backfills_acknowledged: Counter,
     pub(crate) backfill_tickets_assigned: Counter,
     pub(crate) backfills_expired: Counter,
+    pub(crate) query_latency: Histogram,
+    pub(crate) query_tickets: Gauge,
+    pub(crate) query_bytes: Gauge,
+    pub(crate) query_age: Gauge<f64, AtomicU64>,
+    pub(crate) query_stale: Counter,
+    query_scans: Family<ReasonLabels, Counter>,
     matches_abandoned: Family<ReasonLabels, Counter>,
     unreadable: Family<AssignerLabels, Counter>,
     claims_stale: Family<StepLabels, Counter>,
@@ -140,6 +146,12 @@ impl Metrics {
             backfills_acknowledged: Counter::default(),
             backfill_tickets_assigned: Counter::default(),
             backfills_expired: Counter::default(),
+            query_latency: latency(),
+            query_tickets: Gauge::default(),
+            query_bytes: Gauge::default(),
+            query_age: Gauge::default(),
+            query_stale: Counter::default(),
+            query_scans: Family::default(),
             matches_abandoned: Family::default(),
             unreadable: Family::default(),
             claims_stale: Family::default(),
@@ -149,6 +161,7 @@ impl Metrics {
         };
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
+        this.register_queries(registry);
         Self(Arc::new(this))
     }
 }
@@ -205,6 +218,44 @@ impl Instruments {
     /// Counts a cycle of proposals that were evaluated together.
     pub(crate) fn evaluator_call(&self, outcome: &'static str) {
         self.evaluator_calls.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// Counts a scan of the store for the index.
+    pub(crate) fn query_scanned(&self, reason: &'static str) {
+        self.query_scans.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    fn register_queries(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("playhouse_matchmaking_query");
+        registry.register_with_unit(
+            "latency",
+            "Time until the tickets of a query were found",
+            Unit::Seconds,
+            self.query_latency.clone(),
+        );
+        registry.register_with_unit(
+            "index_age",
+            "Time since the index for queries was last brought up to date",
+            Unit::Seconds,
+            self.query_age.clone(),
+        );
+        registry.register("index_tickets", "Tickets in the index for queries", self.query_tickets.clone());
+        registry.register_with_unit(
+            "index_size",
+            "Approximate memory of the index for queries",
+            Unit::Bytes,
+            self.query_bytes.clone(),
+        );
+        registry.register(
+            "stale",
+            "Queries that were answered while the store was unreachable",
+            self.query_stale.clone(),
+        );
+        registry.register(
+            "scans",
+            "Scans of all tickets to fill or correct the index for queries",
+            self.query_scans.clone(),
+        );
     }
 
     fn register_our_own(&self, registry: &mut Registry) {

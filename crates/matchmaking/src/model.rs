@@ -27,7 +27,7 @@ impl TicketId {
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
     /// Redis keys that share a namespace with tickets in every program that uses this layout. No ticket may have such
     /// an id.
-    const RESERVED: [&str; 10] = [
+    const RESERVED: [&str; 11] = [
         "allTickets",
         "proposed_ticket_ids",
         "fetchTicketsLock",
@@ -38,6 +38,7 @@ impl TicketId {
         "assignerFailures",
         "claimNumber",
         "backfillAcks",
+        "ticketChanges",
     ];
 
     /// Generates an id for a ticket created at this moment.
@@ -269,6 +270,7 @@ mod tests {
             "presence",
             "assignerFailures",
             "backfillAcks",
+            "ticketChanges",
             "player:a",
             &"x".repeat(101),
         ] {

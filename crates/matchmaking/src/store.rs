@@ -10,6 +10,7 @@
 //!   by [`Store::notify`]
 
 mod backfill;
+pub(crate) mod changes;
 mod claim;
 mod memory;
 mod player;
@@ -36,6 +37,7 @@ pub use self::backfill::{
     AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, BackfillChange, BackfillData,
     BackfillStatus, ExpiredBackfills, NewBackfill, UpdateBackfillOutcome,
 };
+use self::changes::{Changes, Position, ScanCursor, ScanPage};
 pub use self::claim::{Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, Obstacle};
 pub use self::player::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket};
 pub use self::redis::{Coordination, RedisServers, TRIALS};
@@ -589,6 +591,22 @@ impl Store {
         let mut failures = each!(self, store => store.assigner_failures().await)?;
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.failed_at));
         Ok(failures)
+    }
+
+    /// Reads what happened to tickets since a position, and has the store go on recording it for
+    /// [`CHANGES_LIFETIME`](changes::CHANGES_LIFETIME).
+    pub(crate) async fn changes(&self, since: &Position) -> Result<Changes, Error> {
+        each!(self, store => store.changes(since).await)
+    }
+
+    /// Reads a page of all tickets and pending marks. A ticket that is there during the whole scan is in a page.
+    pub(crate) async fn scan(&self, cursor: ScanCursor) -> Result<ScanPage, Error> {
+        each!(self, store => store.scan(cursor).await)
+    }
+
+    /// Reads the data of tickets, and repairs nothing.
+    pub(crate) async fn peek(&self, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
+        each!(self, store => store.peek(ids).await)
     }
 
     pub async fn status(&self, id: &TicketId) -> Result<TicketStatus, Error> {

@@ -12,7 +12,10 @@ use buffa_types::google::protobuf as wkt;
 use bytes::Bytes;
 use proto::{openmatch, playhouse};
 
-use crate::model::{Any, Assignment, BackfillId, Match, MatchId, Moment, SearchFields, Ticket, TicketId};
+use crate::error::Error;
+use crate::model::{
+    Any, Assignment, BackfillId, Bounds, Filter, Match, MatchId, Moment, Pool, SearchFields, Ticket, TicketId,
+};
 use crate::players::USER_FIELD;
 
 pub(crate) use self::backfill::{backfill_filter_input, backfill_from_parts, backfill_parts, new_backfill};
@@ -65,6 +68,47 @@ pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
         tags: fields.tags,
         ..Default::default()
     }
+}
+
+/// Encodes a stored ticket again, with this id in front.
+pub(crate) fn ticket_with_id(id: &TicketId, data: &[u8]) -> Option<Bytes> {
+    let mut ticket = openmatch::Ticket::decode_from_slice(data).ok()?;
+    ticket.id = id.to_string();
+    Some(ticket.encode_to_bytes())
+}
+
+/// Converts the pool of a query.
+pub(crate) fn pool_from_wire(pool: openmatch::Pool) -> Result<Pool, Error> {
+    let mut filters = Vec::new();
+    for range in pool.double_range_filters {
+        let bounds = match range.exclude.to_i32() {
+            0 => Bounds::Closed,
+            1 => Bounds::OpenMin,
+            2 => Bounds::OpenMax,
+            3 => Bounds::Open,
+            other => return Err(Error::Invalid(format!(".invalid exclude value {other}"))),
+        };
+        filters.push(Filter::Double { field: range.double_arg, min: range.min, max: range.max, bounds });
+    }
+    let texts = pool.string_equals_filters.into_iter();
+    filters.extend(texts.map(|filter| Filter::Text { field: filter.string_arg, value: filter.value }));
+    filters.extend(pool.tag_present_filters.into_iter().map(|filter| Filter::Tag(filter.tag)));
+    let moment = |time: &wkt::Timestamp, name| match is_timestamp(time) {
+        true => Ok(moment_from_timestamp(time)),
+        false => Err(Error::Invalid(format!(".invalid {name} value"))),
+    };
+    if let Some(time) = pool.created_before.as_option() {
+        filters.push(Filter::CreatedBefore(moment(time, "created_before")?));
+    }
+    if let Some(time) = pool.created_after.as_option() {
+        filters.push(Filter::CreatedAfter(moment(time, "created_after")?));
+    }
+    Ok(Pool { name: pool.name, filters })
+}
+
+/// Returns whether a timestamp is in the years 1 to 9999, as the format demands.
+fn is_timestamp(time: &wkt::Timestamp) -> bool {
+    (-62_135_596_800..=253_402_300_799).contains(&time.seconds) && (0..1_000_000_000).contains(&time.nanos)
 }
 
 /// Returns whether the data is the ticket with this id, and not another program's data under a similar key.

@@ -23,8 +23,8 @@ use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
     Allocations, Backend, BackfillCleaner, Config, Engine, Frontend, MIGRATIONS, MatchRecorder,
-    MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Recorder, Store, admin, backfills, console,
-    events,
+    MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Queries, Recorder, Store, admin, backfills,
+    console, events,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -171,6 +171,7 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     // Players of the gateway watch their tickets too.
     if roles.contains(Role::MatchmakingFrontend) || roles.contains(Role::Gateway) {
         let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
+        let queries = Queries::new(store.clone(), config.query.clone(), metrics.clone());
         let recorder: Arc<dyn MatchRecorder> = Arc::new(recorder.clone());
         let frontend = frontend.with_recorder(recorder.clone());
         let open_match = OpenMatch::new(store.clone()).serve(frontend.service());
@@ -181,7 +182,15 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
             source: source.into(),
         };
         let backend = backend.map_err(unusable)?;
-        opened.open_match = open_match.serve(backend.service()).routes();
+        opened.open_match =
+            open_match.serve(backend.service()).serve(queries.service(frontend.backfills().clone())).routes();
+        let follow =
+            Loop::new(
+                "matchmaking-queries",
+                queries,
+                |queries, drain| async move { queries.run(drain).await },
+            );
+        opened.loops.push(follow.with_max_downtime(LONGEST_DOWNTIME));
         if roles.contains(Role::Gateway) {
             let (queues, live) = (config.queues.clone(), context.stores.live.clone());
             let players = Players::new(frontend.clone(), queues, live, metrics.clone());

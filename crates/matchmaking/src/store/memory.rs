@@ -1,6 +1,7 @@
 //! Tickets in memory: for a single process, and for tests of match functions.
 
 mod backfills;
+mod changes;
 mod claims;
 mod players;
 
@@ -17,7 +18,9 @@ use futures::stream::BoxStream;
 use tokio::sync::{Notify, broadcast};
 
 use self::backfills::MemoryBackfill;
+use self::changes::ChangeLog;
 use self::players::Owner;
+use super::changes::ChangeKind;
 use super::{
     ABANDONED_MARK_TTL, AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup,
     BatchRange, Claim, DeleteOutcome, EngineName, Error, FAILURE_RETENTION, FetchedTickets, Holder,
@@ -70,6 +73,10 @@ struct State {
     assigner_failures: HashMap<String, AssignerFailure>,
     /// The consumer that has claimed batches, and until when.
     recovery_claim: Option<(String, Timestamp)>,
+    /// What happened to tickets, while somebody reads it.
+    changes: Option<ChangeLog>,
+    /// How many changes were recorded so far.
+    change_count: u64,
 }
 
 #[derive(Debug)]
@@ -122,6 +129,7 @@ impl State {
         let (expiry, created) = (now.after(ticket.ttl), ticket.created.micros());
         self.expiry.insert((expiry, ticket.id.clone()));
         self.queue.insert((created, ticket.id.clone()));
+        self.changed(ChangeKind::Created, [&ticket.id]);
         let stored = MemoryTicket {
             data: Some(ticket.data),
             created,
@@ -144,8 +152,13 @@ impl State {
     }
 
     fn deindex(&mut self, id: &TicketId) -> bool {
-        self.pending.remove(id);
-        self.tickets.get(id).is_some_and(|stored| self.queue.remove(&(stored.created, id.clone())))
+        let was_pending = self.pending.remove(id).is_some();
+        let indexed =
+            self.tickets.get(id).is_some_and(|stored| self.queue.remove(&(stored.created, id.clone())));
+        if was_pending || indexed {
+            self.changed(ChangeKind::Left, [id]);
+        }
+        indexed
     }
 
     fn is_indexed(&self, id: &TicketId) -> bool {
@@ -191,6 +204,7 @@ impl Memory {
     fn state(&self) -> (MutexGuard<'_, State>, Timestamp) {
         let now = self.clock.now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.expire_changes(now);
         self.metrics.repaired.inc_by(state.expire(now));
         (state, now)
     }
@@ -265,6 +279,7 @@ impl Memory {
         let ids: Vec<TicketId> = active.take(limit).cloned().collect();
         let claim = if ids.is_empty() { Claim::default() } else { state.new_claim(false, now) };
         state.pending.extend(ids.iter().map(|id| (id.clone(), claim)));
+        state.changed(ChangeKind::Pending(claim.second() * 1000), &ids);
         Ok(FetchedTickets { ids, claim, waiting, is_held_back: false })
     }
 

@@ -3,6 +3,7 @@
 mod abandoned;
 mod assigners;
 mod backfills;
+mod changes;
 mod claims;
 mod error;
 mod events;

@@ -6,6 +6,7 @@ mod backend;
 mod backfills;
 mod frontend;
 mod health;
+mod query;
 mod server;
 
 use std::time::Duration;

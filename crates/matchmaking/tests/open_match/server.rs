@@ -7,7 +7,10 @@ use std::time::Duration;
 use base::Clock;
 use http_server::{Limits, Server, Site};
 use matchmaking::store::{Coordination, RedisServers, Rules};
-use matchmaking::{Backend, BackendConfig, Frontend, FrontendConfig, HostRules, Metrics, OpenMatch, Store};
+use matchmaking::{
+    Backend, BackendConfig, Frontend, FrontendConfig, HostRules, Metrics, OpenMatch, Queries, QueryConfig,
+    Store,
+};
 use prometheus_client::registry::Registry;
 use redis_store::RedisStore;
 use reqwest::{Client, Method};
@@ -86,8 +89,18 @@ impl Served {
             evaluator_timeout: Duration::from_secs(5),
             hosts: HostRules::default(),
         };
-        let backend = Backend::new(store.clone(), None, config, clock, metrics).unwrap();
-        let open_match = OpenMatch::new(store.clone()).serve(frontend.service()).serve(backend.service());
+        let backend = Backend::new(store.clone(), None, config, clock, metrics.clone()).unwrap();
+        let query = QueryConfig {
+            page_size: 10,
+            max_memory: 1 << 30,
+            max_age: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(300),
+        };
+        let queries = Queries::new(store.clone(), query, metrics);
+        let open_match = OpenMatch::new(store.clone())
+            .serve(frontend.service())
+            .serve(backend.service())
+            .serve(queries.service(frontend.backfills().clone()));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();

@@ -12,6 +12,8 @@ use matchmaking::store::{
 };
 use testkit::{DeclaredKeysProxy, FaultProxy, Redis, eventually, need};
 
+use crate::pools::found_ids;
+use crate::querying::{everything, names};
 use crate::setup::{LEARNED, PATIENCE, Setup, Tickets, data, group, id, ids, sorted, ticket, to, user};
 
 /// The folder of the scripts. Shared parts are in a subfolder.
@@ -21,6 +23,9 @@ fn scripts() -> &'static Path {
 
 /// Runs each step on every branch.
 async fn run_every_step(tickets: &Tickets) {
+    // The steps record their changes from now on.
+    let queries = tickets.queries();
+    found_ids(&queries, everything()).await;
     tickets.create_all(0..8).await;
     // A ticket of another program, which is adopted.
     let mut raw = tickets.raw().await;
@@ -49,6 +54,7 @@ async fn run_every_step(tickets: &Tickets) {
     assert_eq!(tickets.delete(&id(0)).await.unwrap(), DeleteOutcome::AlreadyAssigned);
     assert_eq!(tickets.all().await, ids([2, 3, 5, 8]));
 
+    assert_eq!(found_ids(&queries, everything()).await, names([]));
     run_every_step_of_directors(tickets).await;
     run_every_player_step(tickets).await;
     run_every_backfill_step(tickets).await;

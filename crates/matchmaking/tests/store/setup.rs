@@ -18,7 +18,9 @@ use matchmaking::store::{
     AfterNotify, AssignOutcome, AssignmentGroup, Assignments, BatchRange, Coordination, NewTicket,
     RedisServers, Rules, UnrecordedBatch,
 };
-use matchmaking::{Frontend, FrontendConfig, JoinRequest, Metrics, PlayerTicket, Players, Queue, Store};
+use matchmaking::{
+    Frontend, FrontendConfig, JoinRequest, Metrics, PlayerTicket, Players, Queries, QueryConfig, Queue, Store,
+};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use proto::{openmatch, playhouse};
@@ -221,6 +223,30 @@ impl Tickets {
     /// Returns the connection of a ticket's assignment.
     pub(crate) async fn connection_of(&self, id: &TicketId) -> Option<String> {
         self.find(id).await.unwrap().assignment.map(|assignment| connection(&assignment))
+    }
+
+    /// Returns the use cases of match functions, in pages of ten.
+    pub(crate) fn queries(&self) -> Queries {
+        self.queries_with(|_| {})
+    }
+
+    pub(crate) fn queries_with(&self, change: impl FnOnce(&mut QueryConfig)) -> Queries {
+        let mut config = QueryConfig {
+            page_size: 10,
+            max_memory: 1 << 30,
+            max_age: Duration::ZERO,
+            idle_timeout: Duration::from_secs(300),
+        };
+        change(&mut config);
+        Queries::new(self.store.clone(), config, self.metrics.clone())
+    }
+
+    /// Returns how often the store was scanned for the index, for this reason.
+    pub(crate) fn scans(&self, reason: &str) -> u64 {
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry).unwrap();
+        let name = format!("playhouse_matchmaking_query_scans_total{{reason=\"{reason}\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
     }
 
     /// Returns the value of a counter.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::{Memory, State};
 use crate::error::Error;
 use crate::model::{BackfillId, TicketId};
+use crate::store::changes::ChangeKind;
 use crate::store::{
     AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, BackfillChange, BackfillData,
     BackfillStatus, Claim, ExpiredBackfills, NewBackfill, UpdateBackfillOutcome,
@@ -51,6 +52,7 @@ impl State {
         for ticket in &waiting {
             self.pending.remove(ticket);
         }
+        self.changed(ChangeKind::Released, &waiting);
         if let Some(backfill) = self.backfills.get_mut(id) {
             backfill.waiting.clear();
         }

@@ -5,6 +5,7 @@ use base::Timestamp;
 use super::{Memory, State};
 use crate::error::Error;
 use crate::model::TicketId;
+use crate::store::changes::ChangeKind;
 use crate::store::{Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, Obstacle};
 
 impl State {
@@ -51,6 +52,7 @@ impl Memory {
             let number = number.unwrap_or_else(|| state.next_number(true));
             let claim = Claim::new(now.as_millis() / 1000, number);
             state.pending.extend(tickets.iter().map(|id| (id.clone(), claim)));
+            state.changed(ChangeKind::Pending(claim.second() * 1000), tickets);
             if let Some(change) = backfill {
                 state.apply(change, tickets, now);
             }
@@ -66,18 +68,25 @@ impl Memory {
         ids: &[TicketId],
     ) -> Result<u64, Error> {
         let (mut state, _) = self.state();
-        let mut others = 0;
+        let (mut others, mut released) = (0, Vec::new());
         for id in ids {
             match state.pending.get(id) {
                 Some(held) if claim.is_some_and(|claim| claim != *held) => others += 1,
-                _ => drop(state.pending.remove(id)),
+                Some(_) => released.push(id),
+                None => {}
             }
         }
+        for id in &released {
+            state.pending.remove(*id);
+        }
+        state.changed(ChangeKind::Released, released);
         Ok(others)
     }
 
     pub(in crate::store) async fn release_all(&self) -> Result<u64, Error> {
-        Ok(std::mem::take(&mut self.state().0.pending).len() as u64)
+        let (mut state, _) = self.state();
+        state.changed(ChangeKind::AllReleased, []);
+        Ok(std::mem::take(&mut state.pending).len() as u64)
     }
 
     pub(in crate::store) async fn assign_directly(

@@ -129,6 +129,11 @@ impl Keys {
         self.0.key("backfillAcks")
     }
 
+    /// Ours: a stream of what happened to tickets, while a process reads it to answer queries.
+    pub(super) fn changes(&self) -> Key {
+        self.0.key("ticketChanges")
+    }
+
     pub(super) fn wake_channel(&self, engine: &str) -> String {
         [&self.wake_channels(), engine].concat()
     }

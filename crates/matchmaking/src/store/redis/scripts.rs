@@ -23,6 +23,7 @@ pub(super) static ADOPT: Script = step!("scripts/adopt.lua");
 pub(super) static ASSIGN: Script = step!("scripts/assign.lua", "scripts/parts/claims.lua");
 pub(super) static ASSIGN_GROUP: Script = step!("scripts/assign_group.lua");
 pub(super) static NOTIFY: Script = step!("scripts/notify.lua");
+pub(super) static CHANGES: Script = step!("scripts/changes.lua");
 pub(super) static RECOVER: Script = step!("scripts/recover.lua");
 pub(super) static JOIN: Script =
     step!("scripts/join.lua", "scripts/parts/enqueue.lua", "scripts/parts/player_tickets.lua");
@@ -54,6 +55,8 @@ pub(super) fn step(
 ) -> Call {
     let mut all = Vec::from(keys.shared());
     all.extend(own);
+    // The preamble takes it off the list.
+    all.push(keys.changes());
     let mut call = script.call(&all);
     call.arg(token);
     call

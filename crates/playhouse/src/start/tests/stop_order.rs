@@ -43,7 +43,7 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 29] = [
+const OTHERS: [&str; 30] = [
     "audit-log-cleaner",
     "console-live",
     "console-session-cleaner",
@@ -63,6 +63,7 @@ const OTHERS: [&str; 29] = [
     "matchmaking-backfills",
     "matchmaking-presence",
     "matchmaking-pushes",
+    "matchmaking-queries",
     "matchmaking-wakes",
     "notification-broadcasts",
     "notification-cleaner",

@@ -89,4 +89,5 @@ in_chunks(done, 1000, function(from, to)
   call('ZREM', queue, unpack(done, from, to))
   call('ZREM', pending, unpack(done, from, to))
 end)
+changed('-', done)
 return { call('XADD', KEYS[5], '*', 'made', table.concat(made)), reply }

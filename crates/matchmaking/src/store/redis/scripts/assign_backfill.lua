@@ -28,4 +28,5 @@ for i, id in ipairs(ids) do
   call('HDEL', key, 'w:' .. id)
   call('HSET', key, 'a:' .. id, '')
 end
+changed('-', ids)
 return { call('XADD', KEYS[6], '*', 'made', ARGV[4]), left }

@@ -70,6 +70,7 @@ while arg <= #ARGV do
       claimed[#claimed + 1] = ids[i]
     end
     in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
+    changed('p', claimed, claim)
     if size > 0 then call('SET', KEYS[6] .. string.format('%020d', number), holder, 'EX', 2 * timeout) end
     if backfill then
       if generation == 'new' then

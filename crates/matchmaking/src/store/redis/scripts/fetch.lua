@@ -37,5 +37,6 @@ while #taken < limit do
 end
 in_chunks(stale, 1000, function(from, to) call('ZREM', queue, unpack(stale, from, to)) end)
 in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
+changed('p', taken, claim)
 if #taken < limit then call('SADD', KEYS[6], ARGV[4]) end
 return { call('SCARD', all), call('ZCARD', queue), 0, claim or '', taken }

@@ -3,7 +3,7 @@
 -- ARGV[1] as in preamble.lua; ARGV[2] the claim that holds the tickets, or empty for any; ARGV[3..] ids.
 -- Reply: how many tickets another claim holds, which stay pending.
 -- Keeps: a release under an old claim does not touch the tickets of a newer one.
-local claim, others = ARGV[2] ~= '' and tonumber(ARGV[2]), 0
+local claim, others, released = ARGV[2] ~= '' and tonumber(ARGV[2]), 0, {}
 for from = 3, #ARGV, 1000 do
   local to = math.min(from + 999, #ARGV)
   local held = { unpack(ARGV, from, to) }
@@ -19,5 +19,7 @@ for from = 3, #ARGV, 1000 do
     end
   end
   if #held > 0 then call('ZREM', pending, unpack(held)) end
+  for i = 1, #held do released[#released + 1] = held[i] end
 end
+changed('r', released)
 return others

@@ -4,4 +4,5 @@
 -- Reply: how many there were.
 local count = call('ZCARD', pending)
 call('DEL', pending)
+changed('a', { '*' })
 return count

@@ -65,6 +65,7 @@ local function release_tickets(key)
     call('ZREM', pending, id)
     call('HDEL', key, 'w:' .. id)
   end
+  changed('r', ids)
   return #ids
 end
 

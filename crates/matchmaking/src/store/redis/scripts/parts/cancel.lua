@@ -14,6 +14,7 @@ local function cancel(ticket, assignment, gone)
   call('SREM', all, id)
   call('ZREM', queue, id)
   call('ZREM', pending, id)
+  changed('-', { id })
   if not is_ticket then return 0 end
   call('DEL', ticket)
   call('PUBLISH', gone, id)
