@@ -1,5 +1,5 @@
-//! The common part of the benchmarks that run the release build of the product: `console`, `gateway`, `matchmaking` and
-//! `notify`.
+//! The common part of the benchmarks that run the release build of the product: `console`, `gateway`, `matchmaking`, `notify` and
+//! `open-match`.
 //!
 //! `cargo xtask bench NAME` builds the product and runs one. Each benchmark starts its own servers, measures a reference in the same
 //! run and prints a [`testkit::bench::Report`].
