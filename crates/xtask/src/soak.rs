@@ -26,6 +26,12 @@ pub(crate) enum Soak {
         #[arg(long, default_value_t = 1_000)]
         units: u32,
     },
+    /// Run two Directors on a fleet of three processes, and kill each of them; takes a minute
+    OpenMatch {
+        /// Tickets to match
+        #[arg(long, default_value_t = 50_000)]
+        tickets: u32,
+    },
 }
 
 impl Soak {
@@ -58,6 +64,13 @@ impl Soak {
                 .env("CI", "true")
                 .env("SALE_PLAYERS", players.to_string())
                 .env("SALE_UNITS", units.to_string()),
+            ),
+            Self::OpenMatch { tickets } => step(
+                "soak open-match",
+                cargo(&["test", "--locked", "--release", "--package", "playhouse", "--test", "it", "--"])
+                    .args(["directors_and_processes_killed", "--nocapture"])
+                    .env("CI", "true")
+                    .env("OPEN_MATCH_TICKETS", tickets.to_string()),
             ),
         }
     }

@@ -1,6 +1,7 @@
 //! Matchmaking of real processes on real servers that are killed, emptied and stopped.
 
 mod backfills;
+mod directors;
 mod recording;
 
 use std::collections::{HashMap, HashSet};

@@ -1,0 +1,182 @@
+//! Directors on a fleet: processes and Directors are killed, and no ticket is lost or in two matches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::routing::post;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Claims of killed Directors expire soon. No profiles: Directors make all matches.
+const CONFIG: &str = r#"
+[db]
+migrate = true
+[matchmaking]
+pending_timeout = "2s"
+assigned_ttl = "10m"
+watch_check = "200ms"
+function_timeout = "200ms"
+evaluator_timeout = "200ms"
+assigner_timeout = "200ms"
+[matchmaking.director]
+proposal_window = "1500ms"
+"#;
+
+/// How many tickets a match function proposes at once.
+const PROPOSED: usize = 400;
+
+pub(super) async fn start() -> Result<Matchmaking, testkit::Error> {
+    let matchmaking = Matchmaking::start().await?;
+    let config = format!("{CONFIG}{}", shop::operators());
+    std::fs::write(matchmaking.folder.path().join("playhouse.toml"), config).unwrap();
+    Ok(matchmaking)
+}
+
+/// Returns the number of tickets. `OPEN_MATCH_TICKETS=50000` makes a long run.
+fn count() -> i64 {
+    std::env::var("OPEN_MATCH_TICKETS").map_or(3_000, |count| count.parse().unwrap())
+}
+
+/// Serves a match function that pairs the oldest waiting tickets. It does not know which are claimed, and each call
+/// pairs them differently, so that its proposals overlap with those of other calls.
+async fn pairing_function(store: Store) -> u16 {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let run = async move |body: String| {
+        let request: Value = serde_json::from_str(&body).unwrap();
+        let profile = request["profile"]["name"].as_str().unwrap().to_owned();
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        let (ids, _) = store.list(PROPOSED).await.unwrap();
+        let mut lines = String::new();
+        for (at, pair) in ids[(call % 3).min(ids.len())..].chunks_exact(2).enumerate() {
+            let tickets: Vec<Value> = pair.iter().map(|id| json!({ "id": id.to_string() })).collect();
+            let proposal =
+                json!({ "match_id": format!("{call}-{at}"), "match_profile": profile, "tickets": tickets });
+            lines += &format!("{}\n", json!({ "result": { "proposal": proposal } }));
+        }
+        lines
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let router = Router::new().route("/v1/matchfunction:run", post(run));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    port
+}
+
+/// A Director of one profile. It moves on to another process when a call fails, and ends when the task is aborted.
+async fn direct(profile: String, function: u16, addresses: Vec<String>) {
+    let client = Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
+    for address in addresses.iter().cycle() {
+        let call = async |path: &str, body: Value| {
+            let url = format!("http://{address}/v1/backendservice/{path}");
+            let response = client.post(url).json(&body).send().await.ok()?;
+            response.status().is_success().then_some(response)?.text().await.ok()
+        };
+        let config = json!({ "host": "127.0.0.1", "port": function, "type": "REST" });
+        let request = json!({ "config": config, "profile": { "name": profile } });
+        let Some(matches) = call("matches:fetch", request).await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let matches = matches.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let groups: Vec<Value> = matches
+            .filter_map(|line| {
+                let match_ = line["result"]["match"].as_object()?;
+                let tickets = match_["tickets"].as_array()?.iter();
+                let ids: Vec<&str> = tickets.filter_map(|ticket| ticket["id"].as_str()).collect();
+                let connection = format!("{profile}/{}", match_["match_id"].as_str()?);
+                Some(json!({ "ticket_ids": ids, "assignment": { "connection": connection } }))
+            })
+            .collect();
+        if groups.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        for groups in groups.chunks(50) {
+            call("tickets:assign", json!({ "assignments": groups })).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() {
+    let matchmaking = need!(start().await);
+    let (store, count) = (matchmaking.store().await, count());
+    let tickets = make_tickets(&store, count).await;
+    let function = pairing_function(store.clone()).await;
+    let roles = "matchmaking-frontend,outbox-relay";
+    let mut processes: Vec<RunningProgram> = (0..3).map(|_| matchmaking.serve(roles)).collect();
+    let mut places = Vec::new();
+    for process in &processes {
+        places.push(addresses(process).await["open_match"].clone());
+    }
+    let direct =
+        |name: &str, places: &[String]| tokio::spawn(direct(name.to_owned(), function, places.to_vec()));
+    let mut rotated = places.clone();
+    rotated.rotate_left(1);
+    let mut directors = [direct("first", &places), direct("second", &rotated)];
+
+    let started = Instant::now();
+    let waiting = async || i64::try_from(store.list(0).await.unwrap().1).unwrap();
+    // Each Director and each process is killed once, at another point of the way.
+    for (kill, left) in (0..5).zip([9, 7, 5, 3, 1]) {
+        eventually("more tickets are matched", PATIENCE * 6, async || waiting().await <= count * left / 10)
+            .await;
+        if kill % 2 == 0 {
+            let place = kill / 2;
+            processes[place].kill();
+            let replacement = matchmaking.serve(roles);
+            places[place] = addresses(&replacement).await["open_match"].clone();
+            processes[place] = replacement;
+            // The Directors learn of the new address, as from a load balancer.
+            for (at, director) in directors.iter_mut().enumerate() {
+                director.abort();
+                *director = direct(["first", "second"][at], &places);
+            }
+        } else {
+            directors[kill / 2].abort();
+            directors[kill / 2] = direct("replacement", &places);
+        }
+    }
+    eventually("all tickets are matched", PATIENCE * 6, async || {
+        let waiting = waiting().await;
+        if waiting == 0 { Ok(()) } else { Err(format!("{waiting} left")) }
+    })
+    .await;
+    eprintln!("{count} tickets, {} ms, kills and starts included", started.elapsed().as_millis());
+    directors.iter().for_each(tokio::task::JoinHandle::abort);
+    eventually("every match is recorded", PATIENCE * 3, async || {
+        store.unrecorded_size().await.unwrap().0 == 0
+    })
+    .await;
+
+    let mut servers: HashMap<String, Vec<String>> = HashMap::new();
+    for (id, seen) in tickets.iter().zip(store.watch_states(&tickets).await.unwrap()) {
+        let WatchState::Assigned(assignment) = seen else { panic!("{id} was lost") };
+        let assignment = proto::openmatch::Assignment::decode_from_slice(&assignment).unwrap();
+        servers.entry(assignment.connection).or_default().push(id.to_string());
+    }
+    // Each event names the tickets of one server, and all of them.
+    let mut events = matches_on_the_bus(&matchmaking.fleet.nats.url(), servers.len()).await;
+    events.values_mut().for_each(|tickets| tickets.sort());
+    servers.values_mut().for_each(|tickets| tickets.sort());
+    let (published, assigned): (HashSet<_>, HashSet<_>) =
+        (events.values().collect(), servers.values().collect());
+    assert_eq!(published, assigned, "the events are the assignments");
+    assert_eq!(events.values().flatten().count(), tickets.len(), "no ticket is in two matches");
+
+    let mut redis = matchmaking.fleet.redis.namespace().connect().await;
+    for key in ["allTickets", "ticketQueue", "proposed_ticket_ids"] {
+        let exists: bool = redis::cmd("EXISTS").arg(key).query_async(&mut redis).await.unwrap();
+        assert!(!exists, "{key} is left over");
+    }
+    let held: Vec<String> = redis::cmd("KEYS").arg("holder:*").query_async(&mut redis).await.unwrap();
+    for key in held.iter().map(String::as_str).chain(["claimNumber"]) {
+        let ttl: i64 = redis::cmd("PTTL").arg(key).query_async(&mut redis).await.unwrap();
+        assert!(ttl == -2 || (1..=4_000).contains(&ttl), "{key} does not expire: {ttl}");
+    }
+    for process in processes {
+        process.sigterm();
+        assert_eq!(process.wait(PATIENCE).await.code(), Some(0));
+    }
+}
