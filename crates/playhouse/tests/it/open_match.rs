@@ -173,7 +173,7 @@ async fn rest_follows_the_open_match_mapping() {
     assert!(ticket["create_time"].is_string() && ticket["persistent_field"]["ttl"].is_object(), "{ticket}");
     client.delete(format!("{tickets}/{}", ticket["id"].as_str().unwrap())).send().await.unwrap();
     let (status, problem) = post(format!("http://{address}/v1/frontendservice/backfills"), json!({})).await;
-    assert_eq!((status, &problem["code"]), (501, &json!(12)));
+    assert_eq!((status, &problem["code"]), (400, &json!(3)), "a backfill is required: {problem}");
 
     // A watch is one line per message.
     let (_, first) = post(tickets.clone(), json!({ "ticket": {} })).await;

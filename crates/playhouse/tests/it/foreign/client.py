@@ -96,8 +96,8 @@ refused(
 )
 refused(
     lambda: frontend.CreateBackfill(frontend_pb2.CreateBackfillRequest()),
-    grpc.StatusCode.UNIMPLEMENTED,
-    "backfills",
+    grpc.StatusCode.INVALID_ARGUMENT,
+    ".backfill is required",
 )
 
 # Reflection, as grpcurl uses it: the list of services and the file that describes one. The messages are encoded by hand:
