@@ -247,7 +247,8 @@ fn curl(row: &OperatorRow, operation: &Operation, entered: &Entered, origin: &st
             *value = placeholder;
         }
     }
-    Call::build(row, operation, &filled).map_or_else(|text| text, |call| call.curl(origin))
+    Call::build(row, operation, &filled)
+        .map_or_else(|text| text, |call| call.curl(origin, &Uuid::now_v7().to_string()))
 }
 
 #[cfg(test)]

@@ -62,13 +62,17 @@ impl Call {
         Ok(Self { method: row.method(), target, body: has_body.then_some(Value::Object(body)) })
     }
 
-    /// Returns the command that makes this call without the console.
-    pub(crate) fn curl(&self, origin: &str) -> String {
+    /// Returns the command that makes this call without the console. Its idempotency key is part of the text, so a command that is pasted
+    /// twice changes something once.
+    pub(crate) fn curl(&self, origin: &str, idempotency_key: &str) -> String {
         let Self { method, target, body } = self;
         let mut text = format!(
             "curl -X {method} {} \\\n  -H \"authorization: Bearer $PLAYHOUSE_OPERATOR_TOKEN\"",
             quoted(&format!("{origin}{target}"))
         );
+        if *method == RouteMethod::Post {
+            text += &format!(" \\\n  -H 'idempotency-key: {idempotency_key}'");
+        }
         if let Some(body) = body {
             text +=
                 &format!(" \\\n  -H 'content-type: application/json' \\\n  -d {}", quoted(&body.to_string()));
@@ -207,7 +211,8 @@ mod tests {
         assert_eq!(call.target, "/drops/a%2Fb/pace?cause=too%20large");
         assert_eq!(call.body, Some(json!({ "pace": { "batch": 5 }, "everyone": true })));
         assert!(
-            call.curl("http://127.0.0.1:1").starts_with("curl -X PUT 'http://127.0.0.1:1/drops/a%2Fb/pace?")
+            call.curl("http://127.0.0.1:1", "k")
+                .starts_with("curl -X PUT 'http://127.0.0.1:1/drops/a%2Fb/pace?")
         );
         assert_eq!(
             build(&[("pace.batch", "5")]).unwrap().body,
