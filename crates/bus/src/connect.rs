@@ -6,11 +6,13 @@ use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::{Context, ContextBuilder};
 use async_nats::{Client, ConnectOptions};
 use base::Backoff;
+use base::finding::Finding;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use url::Url;
 
+use crate::doctor::examine_max_payload;
 use crate::lookup::Lookups;
 use crate::memory::Memory;
 use crate::publish_state::PublishState;
@@ -50,6 +52,9 @@ impl Bus {
         }
         let nats = Nats::connect(config, config.url.servers()).await?;
         nats.ensure_stream().await?;
+        if let Some(Finding { what, advice, .. }) = examine_max_payload(&nats) {
+            tracing::warn!(advice, "NATS {what}");
+        }
         Ok(Self::Nats(Box::new(nats)))
     }
 

@@ -7,6 +7,7 @@ use base::finding::{Finding, version};
 use base::{Clock, Timestamp};
 use serde::Deserialize;
 
+use crate::memory::MAX_SIZE;
 use crate::{Config, Error, Nats};
 
 /// The first NATS version that can write to disk before it acknowledges.
@@ -48,6 +49,7 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     };
     let number = nats.client.server_info().version;
     let mut findings = vec![Finding::good(format!("NATS {number} with JetStream"))];
+    findings.extend(examine_max_payload(&nats));
     findings.extend(examine_seeds(config, &nats).await);
     findings.extend(examine_stream(&nats).await);
     let can_sync_always = version(&number) >= SYNC_ALWAYS_SINCE;
@@ -81,6 +83,17 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
         )),
     }
     findings
+}
+
+/// Returns a warning if the server accepts smaller messages than the bus in process. NATS accepts 1 MiB unless it is configured otherwise.
+pub(crate) fn examine_max_payload(nats: &Nats) -> Option<Finding> {
+    let max_payload = nats.client.server_info().max_payload;
+    (max_payload < MAX_SIZE).then(|| {
+        Finding::warning(
+            format!("accepts messages of at most {max_payload} bytes: larger events fail, and later ones of their key wait"),
+            format!("set max_payload: {MAX_SIZE} in the configuration of every nats-server, reload it, and restart playhouse"),
+        )
+    })
 }
 
 /// Examines each server of `bus.url` if there are several.

@@ -24,7 +24,7 @@ use crate::publish_state::PublishState;
 use crate::{Config, Error, Event, EventId, Reason};
 
 /// The default of NATS, so that both accept the same events.
-const MAX_SIZE: usize = 1 << 20;
+pub(crate) const MAX_SIZE: usize = 1 << 20;
 
 /// The embedded bus. Cheap to clone; clones share the log.
 #[derive(Clone, Debug)]

@@ -91,3 +91,16 @@ async fn doctor_finds_settings_that_endanger_data() {
     let unreachable = bus::examine(&super::config("nats://127.0.0.1:1"), &Clock::system()).await;
     assert_eq!(unreachable[0].verdict, Verdict::Failure, "{unreachable:#?}");
 }
+
+#[tokio::test]
+async fn doctor_warns_of_a_small_max_payload() {
+    let nats = need!(Nats::builder().max_payload(64 * 1024).start().await);
+    let streams = nats.namespace();
+    let findings = bus::examine(&config_on(&streams), &Clock::system()).await;
+    assert_eq!(findings[1].verdict, Verdict::Warning, "{findings:#?}");
+    assert!(findings[1].what.starts_with("accepts messages of at most 65536 bytes"), "{findings:#?}");
+    assert!(
+        findings[1].advice.as_deref().unwrap_or_default().contains("max_payload: 1048576"),
+        "{findings:#?}"
+    );
+}
