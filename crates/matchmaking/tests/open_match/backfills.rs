@@ -92,3 +92,30 @@ async fn invalid_calls_about_backfills_are_refused_in_the_words_of_open_match() 
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn query_finds_backfills_in_pages_over_rest() {
+    let served = Served::in_memory().await;
+    let query = async |pool: Value| {
+        let url = format!("http://{}/v1/queryservice/backfills:query", served.address);
+        let response = reqwest::Client::new().post(url).body(pool.to_string()).send().await.unwrap();
+        let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (status, lines)
+    };
+    assert_eq!(query(json!({ "pool": {} })).await, (200, vec![]));
+    for number in 0..51 {
+        let body = json!({ "backfill": { "search_fields": { "double_args": { "slots": number } } } });
+        assert_eq!(served.rest(Method::POST, BACKFILLS, body.to_string()).await.0, 200);
+    }
+    let sizes = |lines: &[Value]| -> Vec<usize> {
+        lines.iter().map(|line| line["result"]["backfills"].as_array().unwrap().len()).collect()
+    };
+    assert_eq!(sizes(&query(json!({ "pool": {} })).await.1), [10, 10, 10, 10, 10, 1]);
+    let range = json!({ "double_arg": "slots", "min": 49, "max": 60 });
+    let (_, found) = query(json!({ "pool": { "double_range_filters": [range] } })).await;
+    assert_eq!(sizes(&found), [2]);
+    assert_eq!(found[0]["result"]["backfills"][0]["generation"], "1");
+    let refused = json!({ "error": error(3, ".pool is required") });
+    assert_eq!(query(json!({})).await, (400, vec![refused]));
+}
