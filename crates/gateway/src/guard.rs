@@ -1,6 +1,5 @@
 //! The guard of every route. It enforces the route's row: callers, rate limits, client version and CSRF protection.
 
-use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base::Code;
 use http_server::{Connection, Problem, client_address, client_network};
-use limits::{Check, KeyKind, LimitDecision, PendingTake, Rate};
+use limits::{Check, KeyKind, LimitDecision, LimitState, PendingTake, Rate};
 use service::{AllowedCallers, PlayerEvents, RateClass, Row, SignedInPlayer, SignedInUser};
 use sessions::{Caller, NotAuthenticated, Proof, SecurityEvent};
 
@@ -22,14 +21,14 @@ use crate::Gateway;
 use crate::clients::{self, Client};
 use crate::config::LimitsConfig;
 use crate::harden::with_security_headers;
-use crate::http::{UNLIMITED, service_stream};
+use crate::http::service_stream;
 
 /// Required on every request that changes something by session. A browser lets a page of another origin send it only after a
 /// successful preflight request.
 pub(crate) const CSRF: HeaderName = HeaderName::from_static(CSRF_NAME);
 pub(crate) const CSRF_NAME: &str = "x-playhouse-csrf";
-const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(crate) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(crate) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// The policy that all requests from one address share.
 pub(crate) const ADDRESS_POLICY: &str = "address";
@@ -83,9 +82,9 @@ pub(crate) async fn guard(
 
 /// The address of a client, and the key that its limits are counted under.
 #[derive(Clone, Copy)]
-struct ClientKey<'a> {
-    address: Option<IpAddr>,
-    key: &'a str,
+pub(crate) struct ClientKey<'a> {
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) key: &'a str,
 }
 
 /// The caller of a route that may return a stream. Copied before the handler consumes the request.
@@ -170,23 +169,8 @@ impl Gateway {
         Ok(Admitted { request, client, decision })
     }
 
-    /// Refuses a request whose address exceeds its limit, before the router. Requests of pages of other origins are refused behind the
-    /// router instead, because a browser shows them only a response with CORS headers.
-    pub(crate) fn refuse_early(&self, request: &Request) -> Option<Response> {
-        let is_cross_origin = !self.config.cors_origins.is_empty() && request.headers().contains_key(ORIGIN);
-        if is_cross_origin || UNLIMITED.iter().any(|path| is_below(path, request.uri().path())) {
-            return None;
-        }
-        let address = self.address(request);
-        let key = limit_key(address);
-        let decision = self.limits.refusal(self.address_check(&key))?;
-        let Refused { response, decision } =
-            self.refuse(request.uri().path(), ClientKey { address, key: &key }, None, decision);
-        Some(with_security_headers(with_limit_headers(response, decision.as_ref()), self.is_https()))
-    }
-
     /// Returns the address of the client, behind trusted proxies.
-    fn address(&self, request: &Request) -> Option<IpAddr> {
+    pub(crate) fn address(&self, request: &Request) -> Option<IpAddr> {
         let connection = request.extensions().get::<Connection>()?;
         Some(client_address(request.headers(), connection.peer().ip(), &self.trusted_proxies))
     }
@@ -199,7 +183,7 @@ impl Gateway {
         self.limits.begin(self.address_check(key)).map(Some)
     }
 
-    fn address_check<'a>(&self, key: &'a str) -> Check<'a> {
+    pub(crate) fn address_check<'a>(&self, key: &'a str) -> Check<'a> {
         Check { policy: ADDRESS_POLICY, kind: KeyKind::Address, key, rate: self.config.limits.address }
     }
 
@@ -220,7 +204,7 @@ impl Gateway {
         pending.take(class_check.as_slice()).await
     }
 
-    /// Refuses a request over its limit. Each refusal is counted, but one address is logged only at [`AUDIT_RATE`].
+    /// Refuses a request over its limit, and records the refusal.
     fn refuse(
         &self,
         path: &str,
@@ -228,6 +212,12 @@ impl Gateway {
         user: Option<UserId>,
         decision: LimitDecision,
     ) -> Refused {
+        self.record_refusal(path, client, user);
+        Refused::new(rate_limited(), Some(decision))
+    }
+
+    /// Counts a refusal. Logs one address only at [`AUDIT_RATE`].
+    pub(crate) fn record_refusal(&self, path: &str, client: ClientKey<'_>, user: Option<UserId>) {
         let ClientKey { address, key } = client;
         let kind = KeyKind::Address;
         if self.limits.take_local(Check { policy: "audit", kind, key, rate: AUDIT_RATE }) {
@@ -235,8 +225,6 @@ impl Gateway {
         } else {
             self.audit().count(SecurityEvent::RateLimited);
         }
-        let detail = "Too many requests: `Retry-After` says when to try again.";
-        Refused::new(Problem::new(Code::RateLimited).detail(detail), Some(decision))
     }
 
     /// Counts a refused back-channel logout from an address. Returns whether it should be logged.
@@ -302,13 +290,8 @@ impl Gateway {
 }
 
 /// Returns the key that the limits of an address are counted under.
-fn limit_key(address: Option<IpAddr>) -> String {
+pub(crate) fn limit_key(address: Option<IpAddr>) -> String {
     address.map(|address| client_network(address).to_string()).unwrap_or_default()
-}
-
-/// Returns whether a path is `base` or below it.
-fn is_below(base: &str, path: &str) -> bool {
-    path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Describes a caller to the handlers and home parts of services.
@@ -348,22 +331,53 @@ fn timed_out() -> Response {
 fn with_limit_headers(mut response: Response, decision: Option<&LimitDecision>) -> Response {
     let Some(decision) = decision.filter(|decision| !decision.states.is_empty()) else { return response };
     let (mut policies, mut remainders) = (String::with_capacity(64), String::with_capacity(64));
-    for (at, state) in decision.states.iter().enumerate() {
-        let limits::LimitState { policy, quota, window, remaining, reset, .. } = state;
-        let comma = if at == 0 { "" } else { ", " };
-        let (window, reset) = (seconds(*window), seconds(*reset));
-        // Writing to a string cannot fail.
-        let _ = write!(policies, "{comma}\"{policy}\";q={quota};w={window}");
-        let _ = write!(remainders, "{comma}\"{policy}\";r={remaining};t={reset}");
+    for state in &decision.states {
+        push_policy(&mut policies, state.policy, state.quota, state.window);
+        push_remainder(&mut remainders, state);
     }
-    let wait = decision.retry_after().map(|wait| seconds(wait).max(1).to_string());
-    let texts = [(RATE_LIMIT_POLICY, Some(policies)), (RATE_LIMIT, Some(remainders)), (RETRY_AFTER, wait)];
-    for (name, text) in texts {
-        if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
-            response.headers_mut().insert(name, value);
+    let headers = response.headers_mut();
+    for (name, text) in [(RATE_LIMIT_POLICY, policies), (RATE_LIMIT, remainders)] {
+        if let Ok(value) = HeaderValue::try_from(text) {
+            headers.insert(name, value);
         }
     }
+    if let Some(wait) = decision.retry_after() {
+        headers.insert(RETRY_AFTER, retry_after(wait));
+    }
     response
+}
+
+/// Adds an item of the header `RateLimit-Policy`. Without `format!`, which costs more than a rate limit.
+pub(crate) fn push_policy(to: &mut String, policy: &str, quota: u64, window: Duration) {
+    push_item(to, policy, [(";q=", quota), (";w=", seconds(window))]);
+}
+
+/// Adds an item of the header `RateLimit`.
+pub(crate) fn push_remainder(to: &mut String, state: &LimitState) {
+    push_item(to, state.policy, [(";r=", state.remaining), (";t=", seconds(state.reset))]);
+}
+
+fn push_item(to: &mut String, policy: &str, parameters: [(&str, u64); 2]) {
+    if !to.is_empty() {
+        to.push_str(", ");
+    }
+    to.push('"');
+    to.push_str(policy);
+    to.push('"');
+    for (name, value) in parameters {
+        to.push_str(name);
+        to.push_str(&value.to_string());
+    }
+}
+
+/// Returns the value of `Retry-After`.
+pub(crate) fn retry_after(wait: Duration) -> HeaderValue {
+    HeaderValue::from(seconds(wait).max(1))
+}
+
+/// Returns the problem of a request over its limit.
+pub(crate) fn rate_limited() -> Problem {
+    Problem::new(Code::RateLimited).detail("Too many requests: `Retry-After` says when to try again.")
 }
 
 /// Rounds up to whole seconds.

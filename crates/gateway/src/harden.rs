@@ -7,7 +7,7 @@ use ::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE, REFERRER_POLICY, RETRY_AFTER,
     STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use ::http::{HeaderName, HeaderValue, Method};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::Router;
 use axum::middleware::map_response;
 use axum::response::Response;
@@ -78,7 +78,12 @@ fn cors(origins: &[Origin], methods: &BTreeSet<RouteMethod>) -> CorsLayer {
 
 /// Adds the security headers of every response.
 pub(crate) fn with_security_headers(mut response: Response, is_https: bool) -> Response {
-    let headers = response.headers_mut();
+    add_security_headers(response.headers_mut(), is_https);
+    response
+}
+
+/// The same for headers without a response.
+pub(crate) fn add_security_headers(headers: &mut HeaderMap, is_https: bool) {
     headers.reserve(EXPECTED_HEADERS);
     // Pages and files set their own.
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(API_POLICY);
@@ -91,5 +96,4 @@ pub(crate) fn with_security_headers(mut response: Response, is_https: bool) -> R
     if is_https {
         headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
     }
-    response
 }

@@ -13,6 +13,7 @@
 mod clients;
 mod config;
 mod console;
+mod early;
 mod guard;
 mod harden;
 mod http;
@@ -48,6 +49,7 @@ use url::Url;
 
 use crate::clients::Clients;
 use crate::config::Config;
+use crate::early::AddressLimit;
 use crate::http::Description;
 use crate::metrics::Metrics;
 use crate::streams::Streams;
@@ -159,9 +161,9 @@ impl Gateway {
 
     /// Builds the routes of the gateway and of all services. Mounts the builtin issuer under its path, if there is one.
     pub(crate) fn routes(&self, services: ServiceRoutes, issuer: Option<(&str, Router)>) -> Routes {
-        let gateway = self.clone();
+        let address_limit = AddressLimit::new(self.clone());
         let router = http::routes(self, services, issuer);
-        Routes::new(router).refuse_early(move |request| gateway.refuse_early(request))
+        Routes::new(router).refuse_early(move |request| address_limit.refuse(request))
     }
 
     /// Closes the streams of sessions that end. Runs until `drain` is requested.

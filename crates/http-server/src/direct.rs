@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::http::{HeaderValue, Request, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -21,18 +21,26 @@ use tower::Service;
 use tracing::{Instrument, Span};
 
 use super::{
-    Audience, Connection, Middleware, OnDrop, Problem, REQUEST_ID, Site, is_grpc, known_method, request_id,
-    set_request_id, span,
+    Audience, Connection, Middleware, OnDrop, PreparedProblem, Problem, REQUEST_ID, Site, is_grpc,
+    known_method, request_id, set_request_id, span,
 };
 use crate::dates::Dates;
 use crate::metrics::{ConnectionMetrics, HttpLabels, HttpMetrics, ListenerLabels};
 use runtime::telemetry::is_traced;
 
 type Handler = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response> + Send + Sync>;
-type EarlyCheck = Arc<dyn Fn(&Request<Body>) -> Option<Response> + Send + Sync>;
+type EarlyCheck = Arc<dyn Fn(&Request<Body>) -> Option<EarlyRefusal> + Send + Sync>;
 
 /// The `http_route` label of requests that were refused before the router.
 const REFUSED_EARLY: &str = "refused_early";
+
+/// The response to a request that is refused before the router.
+#[derive(Clone, Debug)]
+pub struct EarlyRefusal {
+    pub problem: Arc<PreparedProblem>,
+    /// The headers of the response. Those that every problem has are added.
+    pub headers: HeaderMap,
+}
 
 /// The routes of a listener.
 #[derive(Default)]
@@ -47,11 +55,10 @@ impl Routes {
         Self { router, direct: HashMap::new(), early_check: None }
     }
 
-    /// Calls `refuse` before a request gets a span or reaches the router. A response that it returns is sent unchanged. A request
-    /// that it does not refuse costs only the call.
+    /// Calls `refuse` before a request gets a span or reaches the router. A request that it does not refuse costs only the call.
     pub fn refuse_early(
         mut self,
-        refuse: impl Fn(&Request<Body>) -> Option<Response> + Send + Sync + 'static,
+        refuse: impl Fn(&Request<Body>) -> Option<EarlyRefusal> + Send + Sync + 'static,
     ) -> Self {
         self.early_check = Some(Arc::new(refuse));
         self
@@ -187,11 +194,9 @@ impl EarlyRefusals {
     /// Returns the response if the request is refused. Counts it like any other request.
     fn refuse(&self, request: &Request<Body>) -> Option<Response> {
         let started = Instant::now();
-        let mut response = (self.refuse)(request)?;
+        let EarlyRefusal { problem, headers } = (self.refuse)(request)?;
         let request_id = request_id(request);
-        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-            response = problem.render(&request_id, is_grpc(request), response);
-        }
+        let mut response = problem.render(&request_id, is_grpc(request), headers);
         set_request_id(&mut response, &request_id);
         let (method, status) = (known_method(request.method()), response.status());
         let took = started.elapsed().as_secs_f64();

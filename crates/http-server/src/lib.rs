@@ -58,10 +58,10 @@ pub use caller::{Caller, CallerVerifier, ConfiguredCaller, Credentials, Right, T
 pub use connection_limit::client_network;
 pub use cookie::{cookie, cookies};
 use direct::ListenerRoutes;
-pub use direct::Routes;
+pub use direct::{EarlyRefusal, Routes};
 pub use idempotency::{idempotency_key, mark_replayed};
 pub use metrics::{ConnectionCounts, ListenerConnections};
-pub use problem::Problem;
+pub use problem::{PreparedProblem, Problem};
 pub use serve::{Connection, Limits, StreamPermit};
 pub use site::{HostPattern, Site};
 

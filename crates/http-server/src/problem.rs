@@ -5,12 +5,15 @@ use axum::response::{IntoResponse, Response};
 use base::Code;
 use base::id::RequestId;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// The content type of a problem document.
+const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// The `Retry-After` of a 503 response, in seconds, if the handler sets none.
 const RETRY_SECONDS: u16 = 1;
@@ -52,6 +55,10 @@ impl Problem {
         self.code
     }
 
+    fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     /// Returns a text for people: the detail, or the title of the code.
     pub fn text(&self) -> &str {
         self.detail.as_deref().unwrap_or_else(|| self.code.title())
@@ -64,6 +71,17 @@ impl Problem {
             self.render_grpc(&mut response);
             return response;
         }
+        *response.body_mut() = Body::from(self.document(request_id));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, CONTENT);
+        if self.code == Code::Unavailable {
+            headers.entry(RETRY_AFTER).or_insert_with(|| HeaderValue::from(RETRY_SECONDS));
+        }
+        response
+    }
+
+    /// Serializes the problem document.
+    fn document(&self, request_id: &RequestId) -> String {
         let problem_type = self.cause.map_or_else(|| self.code.problem_type(), Code::problem_type_of);
         let document = Document {
             detail: self.text(),
@@ -72,13 +90,7 @@ impl Problem {
             title: self.code.title(),
             problem_type: &problem_type,
         };
-        *response.body_mut() = Body::from(document.with(&self.members));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.code == Code::Unavailable {
-            headers.entry(RETRY_AFTER).or_insert_with(|| HeaderValue::from(RETRY_SECONDS));
-        }
-        response
+        document.with(&self.members)
     }
 
     /// Renders a gRPC response without messages: the gRPC status is in the headers, the HTTP status is 200.
@@ -92,6 +104,41 @@ impl Problem {
         if let Ok(message) = HeaderValue::from_str(&message) {
             headers.insert(GRPC_MESSAGE, message);
         }
+    }
+}
+
+/// A problem whose document is serialized in advance, but for the id of the request. For refusals at high rates.
+#[derive(Clone, Debug)]
+pub struct PreparedProblem {
+    problem: Problem,
+    /// The document up to the id of the request.
+    before: String,
+    /// The document behind it.
+    after: String,
+}
+
+impl PreparedProblem {
+    pub fn new(problem: Problem) -> Self {
+        let request_id = RequestId::generate();
+        let document = problem.document(&request_id);
+        let (before, after) = document.split_once(request_id.as_str()).unwrap_or((&document, ""));
+        Self { before: before.to_owned(), after: after.to_owned(), problem }
+    }
+
+    /// Renders the problem in the caller's protocol, with these headers.
+    pub(super) fn render(&self, request_id: &RequestId, is_grpc: bool, headers: HeaderMap) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.headers_mut() = headers;
+        if is_grpc {
+            self.problem.render_grpc(&mut response);
+            return response;
+        }
+        *response.status_mut() = self.problem.status();
+        response.headers_mut().insert(CONTENT_TYPE, CONTENT);
+        let Self { before, after, .. } = self;
+        // An id has no character that JSON escapes.
+        *response.body_mut() = Body::from([before, request_id.as_str(), after].concat());
+        response
     }
 }
 
@@ -126,9 +173,7 @@ impl Document<'_> {
 /// Passes the problem to the middleware as an extension. The middleware knows the request's id and protocol, and renders it.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status =
-            StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = status.into_response();
+        let mut response = self.status().into_response();
         response.extensions_mut().insert(self);
         response
     }

@@ -44,7 +44,7 @@ impl LimitDecision {
 }
 
 impl LimitState {
-    fn new(check: &Check<'_>, allowed: bool, debt: u64) -> Self {
+    pub(crate) fn new(check: &Check<'_>, allowed: bool, debt: u64) -> Self {
         let Check { policy, rate, .. } = check;
         let wait = if allowed { 0 } else { rate.wait(debt) };
         Self {

@@ -10,7 +10,7 @@ use crate::breaker::{Breaker, Permit};
 use crate::memory::Memory;
 use crate::shared::Shared;
 use crate::tally::Tally;
-use crate::{KeyKind, LimitDecision, Metrics, Rate, RefusedKey, Rule, RuleCounts};
+use crate::{KeyKind, LimitDecision, LimitState, Metrics, Rate, RefusedKey, Rule, RuleCounts};
 
 /// A bucket that a request takes a token from.
 #[derive(Clone, Copy, Debug)]
@@ -103,18 +103,19 @@ impl Limits {
         Err(decision)
     }
 
-    /// Returns the refusal if this process's copy of the bucket is empty. Takes no token.
-    pub fn refusal(&self, check: Check<'_>) -> Option<LimitDecision> {
+    /// Returns the state of the bucket if this process's copy of it is empty, and counts the refusal. Takes no token.
+    pub fn refusal(&self, check: Check<'_>) -> Option<LimitState> {
         let debt = self.0.memory.empty_debt(&check)?;
-        let decision = LimitDecision::new(&[check], false, &[debt], true);
-        self.0.count(&[check], &decision);
-        Some(decision)
+        self.0.metrics.refused(check.rule());
+        self.0.tally.refused(&check);
+        Some(LimitState::new(&check, false, debt))
     }
 
     /// Takes a token from a bucket that exists only in this process. Returns whether there was one. Such buckets appear in no decision or
     /// metric.
     pub fn take_local(&self, check: Check<'_>) -> bool {
-        self.0.memory.take(&[check]).0
+        // The lookup is cheaper, and in a flood the bucket is empty.
+        self.0.memory.empty_debt(&check).is_none() && self.0.memory.take(&[check]).0
     }
 
     /// Removes full buckets from this process. Returns how many. Must be called every few seconds: otherwise buckets are removed only
