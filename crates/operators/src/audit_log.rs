@@ -60,6 +60,8 @@ pub(crate) struct PendingEntry(pub(crate) Uuid);
 pub(crate) enum AuditOutcome {
     /// The change was applied.
     Done,
+    /// The operator only asked what the change would do.
+    DryRun,
     /// The change was refused and nothing was changed.
     Refused,
     /// The change failed. It may have been applied in part.
@@ -71,10 +73,12 @@ pub(crate) enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    const ALL: [Self; 5] = [Self::Done, Self::Refused, Self::Failed, Self::Committed, Self::Unknown];
+    const ALL: [Self; 6] =
+        [Self::Done, Self::DryRun, Self::Refused, Self::Failed, Self::Committed, Self::Unknown];
 
-    fn from_status(status: u16) -> Self {
+    fn from_response(status: u16, is_dry_run: bool) -> Self {
         match status {
+            ..400 if is_dry_run => Self::DryRun,
             ..400 => Self::Done,
             400..500 => Self::Refused,
             500.. => Self::Failed,
@@ -84,6 +88,7 @@ impl AuditOutcome {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::DryRun => "dry-run",
             Self::Refused => "refused",
             Self::Failed => "failed",
             Self::Committed => "committed",
@@ -203,9 +208,14 @@ impl AuditLog {
         Ok(PendingEntry(id))
     }
 
-    /// Records the outcome of a change, according to the status of its response.
-    pub(crate) async fn finish(&self, entry: &PendingEntry, status: u16) -> Result<(), Error> {
-        store::finish(&self.db, entry.0, AuditOutcome::from_status(status), status).await
+    /// Records the outcome of a change, according to its response.
+    pub(crate) async fn finish(
+        &self,
+        entry: &PendingEntry,
+        status: u16,
+        is_dry_run: bool,
+    ) -> Result<(), Error> {
+        store::finish(&self.db, entry.0, AuditOutcome::from_response(status, is_dry_run), status).await
     }
 
     /// Inserts the entry of an attempt that was refused before it started.

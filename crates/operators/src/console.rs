@@ -13,9 +13,10 @@ const PATH: &str = "/console/audit-log";
 /// How many entries a page shows.
 const PAGE: u32 = 50;
 
-const OUTCOMES: [(&str, &str); 6] = [
+const OUTCOMES: [(&str, &str); 7] = [
     ("", "Any"),
     ("done", "Done"),
+    ("dry-run", "Dry run"),
     ("refused", "Refused"),
     ("failed", "Failed"),
     ("committed", "Committed, response unknown"),
@@ -68,6 +69,7 @@ fn view(request: &ScreenRequest, entries: &[AuditEntry]) -> View {
 fn row(entry: &AuditEntry) -> [Cell; 8] {
     let (tone, outcome) = match entry.outcome {
         AuditOutcome::Done => (Tone::Good, "Done"),
+        AuditOutcome::DryRun => (Tone::Neutral, "Dry run"),
         AuditOutcome::Refused => (Tone::Warning, "Refused"),
         AuditOutcome::Failed => (Tone::Bad, "Failed"),
         AuditOutcome::Committed => (Tone::Warning, "Committed"),

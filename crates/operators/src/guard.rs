@@ -19,7 +19,7 @@ use http_server::{Caller, Connection, Problem, TokenHash, bearer_token, client_a
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use runtime::fault;
 use service::{
-    Access, Credential, IssuerOperators, Operator, OperatorRoute, OperatorRow, Provided, RouteMethod,
+    Access, Credential, DryRun, IssuerOperators, Operator, OperatorRoute, OperatorRow, Provided, RouteMethod,
     TokenHolder,
 };
 use tracing::{Instrument, Span};
@@ -218,7 +218,8 @@ impl Guard {
             let response = entry.marking(next.run(request)).await;
             fault::point("audit.outcome");
             let status = response.status().as_u16();
-            if let Err(error) = log.finish(&entry, status).await {
+            let is_dry_run = response.extensions().get::<DryRun>().is_some();
+            if let Err(error) = log.finish(&entry, status, is_dry_run).await {
                 tracing::error!(
                     cause = chain(&error),
                     status,

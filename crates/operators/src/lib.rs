@@ -61,5 +61,11 @@ pub const MIGRATIONS: Migrations = Migrations {
             sqlite: include_str!("../migrations/sqlite/0004_audit_log_by_request.sql"),
             mysql: include_str!("../migrations/mysql/0004_audit_log_by_request.sql"),
         },
+        Migration {
+            version: 5,
+            name: "audit_log_by_subject",
+            sqlite: include_str!("../migrations/sqlite/0005_audit_log_by_subject.sql"),
+            mysql: include_str!("../migrations/mysql/0005_audit_log_by_subject.sql"),
+        },
     ],
 };

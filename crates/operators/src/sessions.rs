@@ -109,7 +109,7 @@ impl ConsoleSessions {
         let entry = self.log.begin(&self.attempt(Actor::operator(operator), new.request)).await?;
         let secret_hash = TokenHash::of(new.secret).to_string();
         entry.marking(store::insert(&self.db, &secret_hash, &session, new.lifetime)).await?;
-        self.log.finish(&entry, StatusCode::SEE_OTHER.as_u16()).await
+        self.log.finish(&entry, StatusCode::SEE_OTHER.as_u16(), false).await
     }
 
     /// Records that a user of the issuer who is not an operator tried to sign in.

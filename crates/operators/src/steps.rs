@@ -20,6 +20,7 @@ pub(crate) async fn steps(log: &AuditLog, subject: &Subject, limit: u32) -> Resu
 fn step(entry: &AuditEntry) -> Step {
     let (outcome, tone) = match entry.outcome {
         AuditOutcome::Done => ("done", Tone::Good),
+        AuditOutcome::DryRun => ("dry run: nothing was changed", Tone::Neutral),
         AuditOutcome::Refused => ("refused", Tone::Warning),
         AuditOutcome::Failed => ("failed", Tone::Bad),
         AuditOutcome::Committed => ("committed, but not answered", Tone::Warning),

@@ -116,7 +116,6 @@ pub(crate) async fn list(
 ) -> Result<Vec<AuditEntry>, Error> {
     let AuditFilter { actor, action, target, since, until, outcome } = filter;
     let mut conditions = vec!["1 = 1"];
-    conditions.extend(actor.is_some().then_some("? IN (l.actor, l.subject)"));
     conditions.extend(action.is_some().then_some("INSTR(l.action, ?) > 0"));
     conditions.extend(target.is_some().then_some("INSTR(l.target, ?) > 0"));
     conditions.extend(since.is_some().then_some("l.at >= ?"));
@@ -124,34 +123,50 @@ pub(crate) async fn list(
     conditions.extend(outcome.map(|outcome| match outcome {
         AuditOutcome::Committed => "l.outcome IS NULL AND c.entry_id IS NOT NULL AND ? IS NOT NULL",
         AuditOutcome::Unknown => "l.outcome IS NULL AND c.entry_id IS NULL AND ? IS NOT NULL",
-        AuditOutcome::Done | AuditOutcome::Refused | AuditOutcome::Failed => "l.outcome = ?",
+        AuditOutcome::Done | AuditOutcome::DryRun | AuditOutcome::Refused | AuditOutcome::Failed => {
+            "l.outcome = ?"
+        }
     }));
     let (from, order) = match page {
-        Page::Before(None) => (None, "l.number DESC"),
-        Page::Before(Some(number)) => (Some(number), "l.number DESC"),
-        Page::After(number) => (Some(number), "l.number ASC"),
+        Page::Before(None) => (None, "number DESC"),
+        Page::Before(Some(number)) => (Some(number), "number DESC"),
+        Page::After(number) => (Some(number), "number ASC"),
     };
     conditions
         .extend(from.map(|_| if matches!(page, Page::After(_)) { "l.number > ?" } else { "l.number < ?" }));
-    let text = format!("{COLUMNS} WHERE {} ORDER BY {order} LIMIT ?", conditions.join(" AND "));
-    let words = [actor, action, target].into_iter().flatten().cloned();
-    let words: Vec<String> = words.collect();
+    let conditions = conditions.join(" AND ");
+    // One query per index that finds an actor. An entry has one of both, or the same text in both.
+    let by_actor: &[&str] = match actor {
+        None => &[""],
+        Some(_) => &["l.actor = ? AND ", "l.subject = ? AND l.actor <> l.subject AND "],
+    };
+    let queries: Vec<String> = by_actor
+        .iter()
+        .map(|by| {
+            format!("SELECT * FROM ({COLUMNS} WHERE {by}{conditions} ORDER BY l.{order} LIMIT ?) AS found")
+        })
+        .collect();
+    let text = format!("{} ORDER BY {order} LIMIT ?", queries.join(" UNION ALL "));
+    let texts: Vec<&String> = [actor, action, target].into_iter().flatten().collect();
     let times: Vec<i64> = [since, until].into_iter().flatten().map(|time| time.as_millis()).collect();
     let read = async {
         let mut connection = db.connection().await?;
         let rows: Vec<EntryRow> = on!(connection, raw => {
             let mut query = sqlx::query_as(AssertSqlSafe(text));
-            for word in &words {
-                query = query.bind(word);
-            }
-            for time in &times {
-                query = query.bind(time);
-            }
-            if let Some(outcome) = outcome {
-                query = query.bind(outcome.word());
-            }
-            if let Some(from) = from {
-                query = query.bind(from);
+            for _ in by_actor {
+                for text in &texts {
+                    query = query.bind(*text);
+                }
+                for time in &times {
+                    query = query.bind(time);
+                }
+                if let Some(outcome) = outcome {
+                    query = query.bind(outcome.word());
+                }
+                if let Some(from) = from {
+                    query = query.bind(from);
+                }
+                query = query.bind(i64::from(limit));
             }
             query.bind(i64::from(limit)).fetch_all(raw).await?
         });

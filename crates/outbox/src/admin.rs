@@ -1,7 +1,8 @@
 //! The admin API of the outbox: `/outbox`.
 
-use axum::Json;
 use axum::extract::{Path, Query};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use base::error::{Coded, chain};
 use base::id::Uuid;
 use base::{Code, Timestamp};
@@ -11,7 +12,7 @@ use jobs::{COUNT_CAP, Jobs};
 use screens::{FieldKind, FormField, Operation};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Open, Operator, OperatorRoute};
+use service::{DryRun, Open, Operator, OperatorRoute};
 use work_queue::{DecisionError, Filter, ItemView, State as ItemState};
 
 use crate::bulk::{self, FailedEvents, PublishedEvents};
@@ -250,7 +251,7 @@ async fn retry_failed(
     admin: Open<OutboxAdmin>,
     operator: Operator,
     query: Query<FailedQuery>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     decide_failed(admin, &operator, query, bulk::RETRY).await
 }
 
@@ -258,7 +259,7 @@ async fn skip_failed(
     admin: Open<OutboxAdmin>,
     operator: Operator,
     query: Query<FailedQuery>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     decide_failed(admin, &operator, query, bulk::SKIP).await
 }
 
@@ -267,20 +268,21 @@ async fn decide_failed(
     operator: &Operator,
     Query(query): Query<FailedQuery>,
     kind: &'static str,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     let queue = admin.outbox.queue();
     let mut events = query.events()?;
     let filter = events.filter().map_err(|detail| Problem::new(Code::InvalidArgument).detail(detail))?;
     if query.dry_run {
         let events = queue.count_failed(&filter).await.map_err(internal)?;
-        return Ok(Json(json!({ "events": events, "dry_run": true })));
+        return Ok((Extension(DryRun), Json(json!({ "events": events, "dry_run": true }))).into_response());
     }
     let matching = queue.count_failed_up_to(&filter, COUNT_CAP).await.map_err(internal)?;
     if events.until.is_none() {
         // Events that fail after this are left alone.
         events.until = Some(admin.outbox.now().await.map_err(internal)?.to_rfc3339());
     }
-    admin.jobs.start_action(operator, kind, json!(events), query.expected, matching).await
+    let started = admin.jobs.start_action(operator, kind, json!(events), query.expected, matching).await?;
+    Ok(started.into_response())
 }
 
 #[derive(Deserialize)]

@@ -49,8 +49,8 @@ pub use job::{JobError, JobKind, JobStep, StepReport};
 pub use listen::Listen;
 pub use needs::{Dependency, Need};
 pub use operator::{
-    Access, AdminApi, Credential, IssuerOperators, Operator, OperatorRoute, OperatorRow, OperatorVerifier,
-    ProbeAccess, Proof, TokenHolder,
+    Access, AdminApi, Credential, DryRun, IssuerOperators, Operator, OperatorRoute, OperatorRow,
+    OperatorVerifier, ProbeAccess, Proof, TokenHolder,
 };
 pub use parts::{Loop, ServiceParts, StopOrder};
 pub use player::{AllowedCallers, PlayerRoute, RateClass, RouteMethod, Row, SignedInPlayer, SignedInUser};

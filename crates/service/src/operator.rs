@@ -26,6 +26,10 @@ pub enum Access {
     Change,
 }
 
+/// Marks the response to a dry run, as an extension: nothing was changed, and the audit log says so.
+#[derive(Clone, Copy, Debug)]
+pub struct DryRun;
+
 /// A route of the admin API and the access that its callers need. The constructors keep method and access consistent: only GET routes
 /// have [`Access::Read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ testkit::on_all_stores!(
     outcome_is_set_once,
     old_entries_are_removed_with_their_marks,
     changes_of_a_request_are_found_by_its_id,
+    entries_are_found_by_the_name_or_the_subject_of_their_actor,
 );
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -62,7 +63,7 @@ async fn commit_of_a_change_marks_its_entry(place: &TestDatabase) {
     change(log.begin(&attempt("committed twice")).await.unwrap(), 2, true).await;
     let finished = log.begin(&attempt("finished")).await.unwrap();
     change(finished, 1, true).await;
-    log.finish(&finished, 204).await.unwrap();
+    log.finish(&finished, 204, false).await.unwrap();
     // A transaction outside the change marks nothing.
     log.db.begin().await.unwrap().commit().await.unwrap();
     let expected = [
@@ -83,8 +84,8 @@ async fn commit_of_a_change_marks_its_entry(place: &TestDatabase) {
 async fn outcome_is_set_once(place: &TestDatabase) {
     let log = open(place, PATIENCE).await;
     let entry = log.begin(&attempt("one")).await.unwrap();
-    log.finish(&entry, 200).await.unwrap();
-    log.finish(&entry, 500).await.unwrap();
+    log.finish(&entry, 200, false).await.unwrap();
+    log.finish(&entry, 500, false).await.unwrap();
     log.record_refusal(&attempt("two"), 403).await.unwrap();
     let entries = log.list(&AuditFilter::default(), Page::After(0), 10).await.unwrap();
     let found: Vec<_> = entries.iter().map(|entry| (entry.outcome, entry.status)).collect();
@@ -125,11 +126,13 @@ async fn old_entries_are_removed_with_their_marks(place: &TestDatabase) {
 }
 
 #[test]
-fn status_determines_the_outcome() {
+fn response_determines_the_outcome() {
     for (status, outcome) in
         [(200, "done"), (204, "done"), (403, "refused"), (409, "refused"), (500, "failed"), (503, "failed")]
     {
-        assert_eq!(AuditOutcome::from_status(status).word(), outcome, "{status}");
+        assert_eq!(AuditOutcome::from_response(status, false).word(), outcome, "{status}");
+        let of_dry_run = if outcome == "done" { "dry-run" } else { outcome };
+        assert_eq!(AuditOutcome::from_response(status, true).word(), of_dry_run, "{status}");
     }
     assert!(AuditOutcome::ALL.iter().all(|outcome| AuditOutcome::parse(outcome.word()) == Some(*outcome)));
 }
@@ -149,7 +152,7 @@ async fn changes_of_a_request_are_found_by_its_id(place: &TestDatabase) {
         ..attempt(target)
     };
     let entry = log.begin(&of_request("r-1", "/orders/o-7/settle")).await.unwrap();
-    log.finish(&entry, 200).await.unwrap();
+    log.finish(&entry, 200, false).await.unwrap();
     log.record_refusal(&of_request("r-2", "/orders/o-8/settle"), 403).await.unwrap();
     let steps = async |id: &str| {
         let subject = screens::Subject::Id(id.to_owned());
@@ -161,4 +164,34 @@ async fn changes_of_a_request_are_found_by_its_id(place: &TestDatabase) {
     assert_eq!(step.follow, ["o-7"]);
     assert!(steps("r-2").await[0].what.ends_with("refused (403)"));
     assert_eq!(steps("r-3").await, []);
+}
+
+async fn entries_are_found_by_the_name_or_the_subject_of_their_actor(place: &TestDatabase) {
+    let log = open(place, PATIENCE).await;
+    // An operator of the issuer, one whose name is the subject of the first, and one whose name and subject are the same.
+    let actors = [("ada", Some("a-1")), ("a-1", None), ("a-1", Some("a-1")), ("eve", Some("e-1"))];
+    for (number, (name, subject)) in actors.iter().cycle().take(12).enumerate() {
+        let actor =
+            Actor { name: (*name).to_owned(), subject: subject.map(ToOwned::to_owned), ..attempt("").actor };
+        log.begin(&Attempt { actor, ..attempt(&format!("/{number}")) }).await.unwrap();
+    }
+    let list = async |actor: &str, target: Option<&str>, page: Page, limit: u32| {
+        let filter = AuditFilter {
+            actor: Some(actor.to_owned()),
+            target: target.map(ToOwned::to_owned),
+            ..AuditFilter::default()
+        };
+        let entries = log.list(&filter, page, limit).await.unwrap();
+        entries.into_iter().map(|entry| (entry.target, entry.number)).collect::<Vec<_>>()
+    };
+    let targets = |entries: &[(String, i64)]| {
+        entries.iter().map(|(target, _)| target[1..].parse().unwrap()).collect::<Vec<u32>>()
+    };
+    assert_eq!(targets(&list("eve", None, Page::After(0), 10).await), [3, 7, 11]);
+    let newest = list("a-1", None, Page::Before(None), 4).await;
+    assert_eq!(targets(&newest), [10, 9, 8, 6]);
+    let rest = list("a-1", None, Page::Before(Some(newest[3].1)), 100).await;
+    assert_eq!(targets(&rest), [5, 4, 2, 1, 0]);
+    assert_eq!(targets(&list("a-1", Some("/1"), Page::After(0), 100).await), [1, 10]);
+    assert_eq!(list("nobody", None, Page::After(0), 100).await, []);
 }

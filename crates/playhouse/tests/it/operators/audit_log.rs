@@ -104,6 +104,19 @@ async fn refused_attempts_are_recorded_with_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dry_run_is_not_recorded_as_a_change() {
+    let process = TestProcess::start().await;
+    for (path, outcome) in
+        [("/outbox/skip?all=true&dry_run=true", "dry-run"), ("/outbox/skip?all=true", "done")]
+    {
+        let (status, body) = send(process.admin(Method::POST, path, OPERATOR_TOKEN)).await;
+        assert!((200..300).contains(&status), "{body}");
+        let entry = process.audit_log("").await.remove(0);
+        assert_eq!(entry["outcome"], outcome, "{entry}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn operator_actions_of_services_are_recorded() {
     let process = TestProcess::start().await;
     let shop = Shop::at(&process.at["service_api"]);
