@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,6 +29,9 @@ const FIXED: [(&str, &str); 4] =
 /// The file in the data folder that holds the operator token.
 const TOKEN_FILE: &str = "operator-token";
 
+/// The file beside it that holds the token of the service `dev`.
+const SERVICE_TOKEN_FILE: &str = "service-token";
+
 pub(super) fn run(args: Dev) -> anyhow::Result<ExitStatus> {
     let is_fixed = |key: &str| key == "db.url" || FIXED.iter().any(|(fixed, _)| *fixed == key);
     if let Some((key, _)) = args.set.set.iter().find(|(key, _)| is_fixed(key)) {
@@ -51,9 +55,9 @@ pub(super) fn run(args: Dev) -> anyhow::Result<ExitStatus> {
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let as_json = args.print.print_addresses;
     serve::run_process(settings, move |process, addresses| {
-        // Only after the start: a second process on the same folder fails to start and must not replace the first one's token.
-        let written = write_secret(&token_file, &tokens.operator);
-        written.with_context(|| format!("cannot write the operator token to {}", token_file.display()))?;
+        // Only after the start: a second process on the same folder fails to start and must not replace the first one's tokens.
+        write_secret(&token_file, Some(&tokens.operator))?;
+        write_secret(&token_file.with_file_name(SERVICE_TOKEN_FILE), tokens.service.as_deref())?;
         if let Some(receiver) = receiver {
             start_demo(process, receiver, addresses, &tokens);
         }
@@ -124,16 +128,19 @@ fn add_operator(settings: &mut Settings, token_file: &Path) -> String {
     token
 }
 
-/// Writes a file that is readable by its owner alone from the first byte on.
-fn write_secret(file: &Path, secret: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    // An existing file may be readable by others, and opening it would not change its mode.
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    writeln!(opened, "{secret}")
+/// Writes a file that is readable by its owner alone from the first byte on. Without a secret, removes the one of an earlier start.
+fn write_secret(file: &Path, secret: Option<&str>) -> anyhow::Result<()> {
+    let write = || -> std::io::Result<()> {
+        // An existing file may be readable by others, and opening it would not change its mode.
+        match std::fs::remove_file(file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let Some(secret) = secret else { return Ok(()) };
+        let mut opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+        writeln!(opened, "{secret}")
+    };
+    write().with_context(|| format!("cannot write the token file {}", file.display()))
 }
 
 fn banner(addresses: &Addresses, data: Option<&str>) -> String {

@@ -211,6 +211,9 @@ async fn commands_find_the_operator_token_of_playhouse_dev() {
     let file = data.join("operator-token");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), at["operator_token"]);
+    let service_file = data.join("service-token");
+    assert_eq!(std::fs::metadata(&service_file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(&service_file).unwrap().trim(), at["service_token"]);
     // The commands run in another folder and get no token.
     let execute =
         async |args: &[&str]| run(playhouse_without_token(args).args(["--admin", &at["admin"]])).await;
@@ -223,6 +226,7 @@ async fn commands_find_the_operator_token_of_playhouse_dev() {
     let second = start();
     assert_eq!(second.wait(PATIENCE).await.code(), Some(1));
     assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), at["operator_token"]);
+    assert_eq!(std::fs::read_to_string(&service_file).unwrap().trim(), at["service_token"]);
     // A token file that others could read is replaced.
     running.sigterm();
     running.wait(PATIENCE).await;
