@@ -1,6 +1,9 @@
 mod shutdown;
 mod shutdown_race;
 
+use std::sync::Arc;
+
+use ::http::HeaderMap;
 use axum::body::{Body, to_bytes};
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
@@ -29,11 +32,22 @@ fn routes() -> (ListenerRoutes, Metrics) {
             "/old",
             get(async || Problem::new(Code::UpgradeRequired).with("minimum", "1.2").with("status", 1)),
         );
+    let router = router.route("/limited", get(async || limited()));
+    let prepared = Arc::new(PreparedProblem::new(limited()));
+    let refuse = move |request: &Request| {
+        let refusal = EarlyRefusal { problem: prepared.clone(), headers: HeaderMap::new() };
+        (request.uri().path() == "/early").then_some(refusal)
+    };
     let routes = Routes::new(router)
+        .refuse_early(refuse)
         .direct("/direct/hello", |_| Box::pin(async { "hello".into_response() }))
         .direct("/direct/gone", |_| Box::pin(async { Problem::new(Code::NotFound).into_response() }))
         .direct("/direct/panic", |_| Box::pin(async { panics().await.into_response() }));
     (Middleware::new(Clock::system(), &metrics).wrap("test", Site::new([], &[]), routes), metrics)
+}
+
+fn limited() -> Problem {
+    Problem::new(Code::RateLimited).cause("test:limited").detail("Too many requests: \"wait\", `r1`.")
 }
 
 async fn send(request: ::http::request::Builder) -> (Response, Metrics) {
@@ -183,4 +197,18 @@ async fn direct_routes_behave_like_routed_ones() {
     assert_eq!(response.status(), 500);
     assert!(metrics.encode().contains("playhouse_http_panics_total{listener=\"test\"} 1"));
     assert!(metrics.encode().contains("http_server_active_requests{listener=\"test\"} 0"));
+}
+
+#[tokio::test]
+async fn early_refusal_equals_the_problem_of_a_route() {
+    for (name, value) in [("x-request-id", "r1"), ("content-type", "application/grpc")] {
+        let request = |path| Request::get(path).header("x-request-id", "r1").header(name, value);
+        let (early, metrics) = send(request("/early")).await;
+        let (routed, _) = send(request("/limited")).await;
+        assert_eq!(early.status(), routed.status());
+        assert_eq!(early.headers(), routed.headers());
+        let body = async |response: Response| to_bytes(response.into_body(), 1_000).await.unwrap();
+        assert_eq!(body(early).await, body(routed).await, "{name}");
+        assert!(metrics.encode().contains("http_route=\"refused_early\""), "{}", metrics.encode());
+    }
 }
