@@ -204,7 +204,9 @@ async fn early_refusal_equals_the_problem_of_a_route() {
     for (name, value) in [("x-request-id", "r1"), ("content-type", "application/grpc")] {
         let request = |path| Request::get(path).header("x-request-id", "r1").header(name, value);
         let (early, metrics) = send(request("/early")).await;
-        let (routed, _) = send(request("/limited")).await;
+        let (mut routed, _) = send(request("/limited")).await;
+        // The router adds it; the connection does so for the others.
+        routed.headers_mut().remove("content-length");
         assert_eq!(early.status(), routed.status());
         assert_eq!(early.headers(), routed.headers());
         let body = async |response: Response| to_bytes(response.into_body(), 1_000).await.unwrap();
