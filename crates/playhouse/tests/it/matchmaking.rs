@@ -2,6 +2,7 @@
 
 mod backfills;
 mod directors;
+mod python_director;
 mod recording;
 
 use std::collections::{HashMap, HashSet};

@@ -29,7 +29,7 @@ async fn post_text(url: &str, body: &str) -> (u16, Value) {
 }
 
 /// Fails if the tools that generate a Python client are missing.
-fn tools() -> Result<(), testkit::Error> {
+pub(crate) fn tools() -> Result<(), testkit::Error> {
     let exists = |path: &str| Path::new(path).exists();
     let missing = |program| testkit::Error::Missing { program, remedy: "`cargo xtask test` installs it" };
     if !exists("/usr/bin/protoc") || !exists("/usr/include/google/protobuf") {
@@ -41,23 +41,26 @@ fn tools() -> Result<(), testkit::Error> {
     Ok(())
 }
 
+/// Runs a command. Returns its output.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}\n{text}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Generates Python code of all services of Open Match, as the example does.
+pub(crate) fn generate_python(folder: &Folder) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/open-match-director/make-stubs.sh");
+    run(Command::new("/bin/sh").arg(script).arg(folder.path()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_python_client_works() {
     need!(tools());
     let (_running, address) = open_match().await;
     let generated = Folder::fresh().unwrap();
-    let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/proto");
-    let run = |command: &mut Command| {
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{command:?}\n{text}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let out = generated.path().display();
-    run(Command::new("/usr/bin/protoc")
-        .args(["--proto_path", proto, "openmatch/messages.proto", "openmatch/frontend.proto"])
-        .args(["--plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin"])
-        .args([format!("--python_out={out}"), format!("--grpc_out={out}")]));
+    generate_python(&generated);
     let client = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/foreign/client.py");
     let client = tokio::task::spawn_blocking(move || {
         run(Command::new("/usr/bin/python3").arg(client).arg(address).arg(generated.path()))

@@ -1,0 +1,89 @@
+//! A Director, a match function and an evaluator in Python, with `playhouse dev` and with a fleet.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::directors::start;
+use super::*;
+use crate::open_match::{generate_python, tools};
+
+/// The folder of the example.
+fn example() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/open-match-director"))
+}
+
+/// Prepares a program of the example.
+fn python(stubs: &Folder, script: &str, args: &[&str]) -> Program {
+    Program::new("/usr/bin/python3")
+        .arg(example().join(script))
+        .args(args.iter().copied())
+        .env("OPEN_MATCH_STUBS", stubs.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+}
+
+/// Starts a server of the example. Returns its port.
+async fn python_server(stubs: &Folder, script: &str, args: &[&str]) -> (RunningProgram, String) {
+    let running = python(stubs, script, args).start().unwrap();
+    let line = running.wait_for_line("listening on port", PATIENCE).await;
+    let port = line.rsplit(' ').next().unwrap().trim().to_owned();
+    (running, port)
+}
+
+fn stubs() -> Result<Folder, testkit::Error> {
+    tools()?;
+    let stubs = Folder::fresh().unwrap();
+    generate_python(&stubs);
+    Ok(stubs)
+}
+
+/// Runs the players of the example, who must find each other.
+async fn play(stubs: &Folder, address: &str, players: u32) {
+    let mut command = Command::new("/usr/bin/python3");
+    command.arg(example().join("players.py")).arg(address).arg(players.to_string());
+    command.env("OPEN_MATCH_STUBS", stubs.path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let played = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&played.stdout), String::from_utf8_lossy(&played.stderr));
+    assert!(played.status.success(), "{out}{errors}");
+    assert!(out.contains(&format!("{players} players play on {} servers", players / 2)), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn director_in_python_works_with_dev() {
+    let stubs = need!(stubs());
+    let running = dev(&["--ephemeral", "--set", "matchmaking.demo=false"]).start().unwrap();
+    let address = addresses(&running).await["open_match"].clone();
+    let (_function, port) = python_server(&stubs, "match_function.py", &[&address, "127.0.0.1:0"]).await;
+    let function = format!("127.0.0.1:{port}");
+    let _director = python(&stubs, "director.py", &[&address, &function]).start().unwrap();
+    play(&stubs, &address, 12).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn director_and_evaluator_in_python_work_with_a_fleet() {
+    let stubs = need!(stubs());
+    let matchmaking = need!(start().await);
+    let (_evaluator, evaluator) = python_server(&stubs, "evaluator.py", &["127.0.0.1:0"]).await;
+    let file = matchmaking.folder.path().join("playhouse.toml");
+    let windows = format!("registration_window = \"100ms\"\nevaluator = \"grpc://127.0.0.1:{evaluator}\"\n");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(
+        &file,
+        config.replacen("[matchmaking.director]\n", &format!("[matchmaking.director]\n{windows}"), 1),
+    )
+    .unwrap();
+    let roles = "matchmaking-frontend,outbox-relay";
+    let processes: Vec<RunningProgram> = (0..3).map(|_| matchmaking.serve(roles)).collect();
+    let mut places = Vec::new();
+    for process in &processes {
+        places.push(addresses(process).await["open_match"].clone());
+    }
+    // Everybody talks to another process.
+    let (_function, port) = python_server(&stubs, "match_function.py", &[&places[0], "127.0.0.1:0"]).await;
+    let function = format!("127.0.0.1:{port}");
+    let directors =
+        [1, 2].map(|at| python(&stubs, "director.py", &[&places[at], &function]).start().unwrap());
+    play(&stubs, &places[0], 24).await;
+    let events = matches_on_the_bus(&matchmaking.fleet.nats.url(), 12).await;
+    assert!(events.values().all(|tickets| tickets.len() == 2), "{events:?}");
+    drop(directors);
+}
