@@ -1,10 +1,11 @@
 //! The services of Open Match for Directors and match functions.
 //!
-//! `cargo xtask bench open-match` runs everything. `-- --tickets 10000 --large 50000` is a quick run.
+//! `cargo xtask bench open-match` runs everything. `-- --tickets 10000 --large 50000 --matched 2000` is a quick run.
 
 #![expect(clippy::unwrap_used, reason = "benchmarks may panic")]
 
 mod connect;
+mod directors;
 mod queries;
 mod subject;
 mod tickets;
@@ -21,6 +22,9 @@ struct Args {
     /// How many tickets the index takes up whose memory is measured
     #[arg(long, default_value_t = 1_000_000)]
     large: u32,
+    /// How many tickets a Director and the engine match, an even number
+    #[arg(long, default_value_t = 20_000)]
+    matched: u32,
     /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -34,6 +38,7 @@ fn main() {
             Report::new("open-match").columns(["", "p50 ms", "CPU ms", "Redis CPU ms", "Redis commands"]);
         let ratio = queries::measure(args.tickets, &mut report).await;
         queries::measure_memory(args.large, &mut report).await;
+        directors::measure(args.matched, &mut report).await;
         report.finish(ratio).unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! The shipped program with the role of a frontend, on a Redis of its own.
+//! The shipped program on stores of its own.
 
 use std::fs;
 use std::time::Duration;
@@ -19,14 +19,20 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
+    /// Starts a frontend.
     pub(crate) async fn start() -> Self {
+        Self::start_with(&["matchmaking-frontend"], "").await
+    }
+
+    /// Starts a process with these roles and further lines of configuration.
+    pub(crate) async fn start_with(roles: &[&str], settings: &str) -> Self {
         let (redis, nats) = (Redis::private().await.unwrap(), Nats::private().await.unwrap());
         let (sql, folder) = (SqlServer::private().await.unwrap(), Folder::fresh().unwrap());
         let (database, redis_url, nats_url) = (sql.database().await, redis.url(), nats.url());
         let database = database.url();
         let configuration = format!(
             r#"
-            process.roles = ["matchmaking-frontend"]
+            process.roles = {roles:?}
             listen.open_match = "127.0.0.1:0"
             listen.admin = "127.0.0.1:0"
             db.url = "{database}"
@@ -36,6 +42,7 @@ impl Subject {
             bus.url = "{nats_url}"
             telemetry.log = "warn"
             matchmaking.query_max_memory = "8GiB"
+            {settings}
             "#
         );
         let file = folder.path().join("playhouse.toml");
