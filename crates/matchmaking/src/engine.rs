@@ -269,6 +269,10 @@ impl Engine {
         deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
         while settling.join_next().await.is_some() {}
         self.0.retry_releases().await;
+        if let Err(error) = self.0.store.forget_engine(&self.0.name).await {
+            // A new ticket finds out that nobody listens, and tries the next engine.
+            tracing::debug!(cause = chain(&error), "Cannot remove the engine from the idle ones");
+        }
         Ok(())
     }
 

@@ -50,6 +50,8 @@ pub struct Instruments {
     pub(crate) unrecorded_entries: Gauge,
     pub(crate) unrecorded_bytes: Gauge,
     pub(crate) held_back: Gauge,
+    pub(crate) foreign_engine: Gauge,
+    pub(crate) foreign_locks: Counter,
     pub(crate) allocations_open: Gauge,
     pub(crate) backfills: Gauge,
     pub(crate) backfills_acknowledged: Counter,
@@ -141,6 +143,8 @@ impl Metrics {
             unrecorded_entries: Gauge::default(),
             unrecorded_bytes: Gauge::default(),
             held_back: Gauge::default(),
+            foreign_engine: Gauge::default(),
+            foreign_locks: Counter::default(),
             allocations_open: Gauge::default(),
             backfills: Gauge::default(),
             backfills_acknowledged: Counter::default(),
@@ -308,6 +312,7 @@ impl Instruments {
             "Backfills deleted because their game server stopped acknowledging them",
             &self.backfills_expired,
         );
+        counter("foreign_locks", "Times that another program's lock was met", &self.foreign_locks);
         registry.register(
             "matches_refused",
             "Matches dropped because a ticket was gone, cancelled or assigned elsewhere",
@@ -368,6 +373,11 @@ impl Instruments {
         );
         gauge("backfills", "Backfills at the last clean-up", &self.backfills);
         gauge("unrecorded_bytes", "Size of these batches in bytes", &self.unrecorded_bytes);
+        gauge(
+            "foreign_engine",
+            "1 while an engine of another program was seen on the same tickets",
+            &self.foreign_engine,
+        );
         gauge(
             "held_back",
             "1 while the engine fetches no tickets because too many matches are unrecorded",

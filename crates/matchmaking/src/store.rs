@@ -525,6 +525,22 @@ impl Store {
         each!(self, store => store.listen_for_wakes(engine, wake).await)
     }
 
+    /// Removes an engine that stops from the engines that new tickets wake.
+    pub(crate) async fn forget_engine(&self, engine: &EngineName) -> Result<(), Error> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(store) => store.forget_engine(engine).await,
+        }
+    }
+
+    /// Returns whether an engine of another program, which notifies no watcher, was seen lately.
+    pub(crate) fn has_foreign_engine(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Redis(store) => store.has_foreign_engine(),
+        }
+    }
+
     /// Claims up to `max` batches in `range` that are older than `older_than`, the oldest first. While one consumer
     /// holds the lease, others get none for [`RECOVERY_LEASE`].
     pub async fn claim_unrecorded(

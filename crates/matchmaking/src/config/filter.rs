@@ -8,7 +8,8 @@ use crate::model::{Bounds, Filter};
 
 impl Setting for Filter {
     fn expected() -> String {
-        "a filter such as \"mmr in [1000, 2000)\", \"mode = ranked\", \"tag beta\", \"waited >= 10s\" or \"waited <= 1m\""
+        "a filter such as \"mmr in [1000, 2000)\", \"mode = ranked\", \"tag beta\", \"waited >= 10s\", \"waited <= 1m\", \
+         \"created before now-10s\" or \"created after now-1m\""
             .to_owned()
     }
 
@@ -29,6 +30,14 @@ fn parse_filter(text: &str) -> Option<Filter> {
     }
     if let Some(wait) = text.strip_prefix("waited <=") {
         return duration(wait).map(Filter::MaxWait);
+    }
+    // The words of Open Match's pools, relative to now. A ticket created before a moment has waited longer.
+    let relative = |rest: &str| duration(rest.trim().strip_prefix("now")?.trim().strip_prefix('-')?);
+    if let Some(moment) = text.strip_prefix("created before ") {
+        return relative(moment).map(Filter::MinWait);
+    }
+    if let Some(moment) = text.strip_prefix("created after ") {
+        return relative(moment).map(Filter::MaxWait);
     }
     if let Some(tag) = text.strip_prefix("tag ") {
         return Some(Filter::Tag(tag.trim().to_owned()));
@@ -96,9 +105,23 @@ mod tests {
             let filter = Filter::parse(&Value::Text(text.to_owned())).unwrap();
             assert_eq!(filter.show(), format!("{text:?}"));
         }
-        for bad in
-            ["", "mmr", "mmr in 1, 2", "mmr in [1]", "mmr in [a, 2]", "mmr in [nan, 2]", "waited >= soon"]
+        for (text, same) in
+            [("created before now-10s", "waited >= 10s"), ("created after now - 1m", "waited <= 1m")]
         {
+            let filter = Filter::parse(&Value::Text(text.to_owned())).unwrap();
+            assert_eq!(filter.show(), format!("{same:?}"));
+        }
+        for bad in [
+            "",
+            "mmr",
+            "mmr in 1, 2",
+            "mmr in [1]",
+            "mmr in [a, 2]",
+            "mmr in [nan, 2]",
+            "waited >= soon",
+            "created before 10s",
+            "created after now+1s",
+        ] {
             assert!(Filter::parse(&Value::Text(bad.to_owned())).is_err(), "{bad:?}");
         }
     }

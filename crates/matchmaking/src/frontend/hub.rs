@@ -3,8 +3,12 @@
 //! One subscription serves all watchers of a process. Lost events are made up for by checking all watched tickets: when
 //! the subscription starts, after a gap, and every few seconds.
 //!
+//! An engine of another program sends no events. Once one is noticed, tickets are checked more often (`pace`).
+//!
 //! A client that creates a ticket usually watches it next, in the same process. The hub therefore tracks tickets
 //! created here from the start, for a few seconds. Watching such a ticket costs no query.
+
+mod pace;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +29,8 @@ use crate::metrics::Metrics;
 use crate::model::TicketId;
 use crate::store::{Store, StoredTicket, TicketEvent, WatchState};
 use crate::wire;
+
+use self::pace::Pace;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Hub(Arc<Inner>);
@@ -52,6 +58,13 @@ const FRESH_FOR: Duration = Duration::from_secs(5);
 
 /// How long the response may wait for its first assignment, so that both leave together.
 const FIRST_ASSIGNMENT_WAIT: Duration = Duration::from_millis(50);
+
+/// The result of a check.
+struct Checked {
+    watched: usize,
+    /// Tickets whose assignment was not known before.
+    found: Vec<TicketId>,
+}
 
 /// The last state that a ticket's watchers received.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,24 +132,28 @@ impl Hub {
         let mut events = self.0.store.ticket_events().await?;
         self.resync().await?;
         self.0.is_subscribed.store(true, Ordering::Relaxed);
-        let mut check = tokio::time::interval(self.0.check);
-        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        check.reset();
+        let mut pace = Pace::new(self.0.check);
+        let mut check = Box::pin(tokio::time::sleep(self.0.check));
         loop {
             tokio::select! {
                 event = events.next() => match event {
-                    Some(TicketEvent::Assigned(matches)) => self.deliver_matches(&matches),
-                    Some(TicketEvent::Gone(id)) => self.deliver(&id, Signal::Gone),
-                    Some(TicketEvent::Gap) => self.resync().await?,
+                    Some(TicketEvent::Assigned(matches)) => self.deliver_matches(&matches, &mut pace),
+                    Some(TicketEvent::Gone(id)) => { self.deliver(&id, Signal::Gone); },
+                    Some(TicketEvent::Gap) => drop(self.resync().await?),
                     None => return Err("the subscription to assignments has ended".into()),
                 },
-                _ = check.tick() => self.check_all().await?,
+                () = check.as_mut() => {
+                    let Checked { watched, found } = self.check_all().await?;
+                    found.into_iter().for_each(|id| pace.found(id));
+                    let next = pace.next(watched, self.0.store.has_foreign_engine());
+                    check.as_mut().reset(tokio::time::Instant::now() + next);
+                }
                 () = drain.requested() => return Ok(()),
             }
         }
     }
 
-    fn deliver_matches(&self, matches: &[u8]) {
+    fn deliver_matches(&self, matches: &[u8], pace: &mut Pace) {
         let Some(matches) = wire::decode_matches(matches) else {
             tracing::error!("Ignored an unreadable message of the store");
             return;
@@ -146,6 +163,7 @@ impl Hub {
             // Encoded once for all players of a match, unless the tickets have assignments of their own.
             let mut shared = None;
             for (id, assignment) in wire::ticket_assignments(match_) {
+                pace.pushed(id);
                 let Some(watched) = watched.get(id) else { continue };
                 let signal = || Signal::Assigned(response(assignment.clone()));
                 deliver(
@@ -159,20 +177,19 @@ impl Hub {
         }
     }
 
-    fn deliver(&self, id: &TicketId, signal: Signal) {
-        if let Some(watched) = self.watched().get(id) {
-            deliver(&watched.watchers, signal);
-        }
+    /// Returns whether the signal is new to a ticket that is tracked.
+    fn deliver(&self, id: &TicketId, signal: Signal) -> bool {
+        self.watched().get(id).is_some_and(|watched| deliver(&watched.watchers, signal))
     }
 
     /// Queries all watched tickets after events may have been missed.
-    async fn resync(&self) -> Result<(), Error> {
+    async fn resync(&self) -> Result<Checked, Error> {
         self.watched().values_mut().for_each(|watched| watched.created_here = None);
         self.check_all().await
     }
 
     /// Queries the state of all watched tickets, and stops tracking tickets that have no watcher.
-    async fn check_all(&self) -> Result<(), Error> {
+    async fn check_all(&self) -> Result<Checked, Error> {
         let ids: Vec<TicketId> = {
             let mut watched = self.watched();
             watched.retain(|_, watched| !watched.is_unused());
@@ -182,17 +199,22 @@ impl Hub {
                 .map(|(id, _)| id.clone())
                 .collect()
         };
+        let mut checked = Checked { watched: ids.len(), found: Vec::new() };
         for (id, state) in ids.iter().zip(self.0.store.watch_states(&ids).await?) {
             match state {
                 WatchState::Waiting => {}
-                WatchState::Gone => self.deliver(id, Signal::Gone),
+                WatchState::Gone => {
+                    self.deliver(id, Signal::Gone);
+                }
                 WatchState::Assigned(data) => {
                     let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
-                    self.deliver(id, Signal::Assigned(response(assignment)));
+                    if self.deliver(id, Signal::Assigned(response(assignment))) {
+                        checked.found.push(id.clone());
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(checked)
     }
 
     pub(super) async fn watch(
@@ -225,13 +247,13 @@ impl Hub {
     }
 }
 
-/// Sends a signal to the watchers of a ticket if it is new to them.
-fn deliver(watchers: &watch::Sender<Signal>, signal: Signal) {
+/// Sends a signal to the watchers of a ticket if it is new to them. Returns whether it was.
+fn deliver(watchers: &watch::Sender<Signal>, signal: Signal) -> bool {
     watchers.send_if_modified(|known| {
         let is_new = !known.is_same_as(&signal);
         *known = signal;
         is_new
-    });
+    })
 }
 
 fn response(assignment: openmatch::Assignment) -> Bytes {
@@ -262,7 +284,10 @@ impl Watcher {
             let mut watched = hub.watched();
             let new = || WatchedTicket { watchers: watch::Sender::new(Signal::Waiting), created_here: None };
             let entry = watched.entry(id.clone()).or_insert_with(new);
-            let is_current = is_subscribed && entry.created_here.is_some_and(|at| at.elapsed() < FRESH_FOR);
+            // A ticket that was cancelled may be assigned all the same, by a program that fetched it before.
+            let is_gone = *entry.watchers.borrow() == Signal::Gone;
+            let is_current =
+                is_subscribed && !is_gone && entry.created_here.is_some_and(|at| at.elapsed() < FRESH_FOR);
             (entry.watchers.subscribe(), is_current)
         };
         hub.0.metrics.watchers.inc();

@@ -7,6 +7,7 @@ mod changes;
 mod claims;
 mod error;
 mod events;
+mod foreign;
 mod keys;
 mod lock;
 mod players;
@@ -34,6 +35,7 @@ use crate::model::TicketId;
 use crate::wire;
 use runtime::batch::Batcher;
 
+use self::foreign::ForeignEngine;
 use self::keys::Keys;
 use self::lock::{Lock, LockGuard};
 pub use self::trials::TRIALS;
@@ -71,7 +73,8 @@ pub struct Redis {
     servers: Servers,
     keys: Keys,
     rules: Rules,
-    lock: Option<Lock>,
+    lock: Lock,
+    foreign: ForeignEngine,
     metrics: Metrics,
     create_batcher: Batcher<NewTicket, Result<(), Error>>,
     find_batcher: Batcher<TicketId, Result<StoredTicket, Error>>,
@@ -149,10 +152,8 @@ impl Redis {
         metrics: Metrics,
     ) -> Self {
         let keys = Keys::new(&primary, &rules.key_prefix);
-        let lock = match rules.coordination {
-            Coordination::Script => None,
-            Coordination::Lock => Some(Lock::new(primary.connection.clone(), &keys)),
-        };
+        let foreign = ForeignEngine::new(rules.coordination == Coordination::Lock, metrics.clone());
+        let lock = Lock::new(primary.connection.clone(), &keys, foreign.clone());
         let servers = Servers { primary, others };
         let (batch_servers, batch_keys) = (servers.clone(), keys.clone());
         let create_batcher = Batcher::new(1, BATCH / 4, move |tickets| {
@@ -161,7 +162,7 @@ impl Redis {
         let (batch_servers, batch_keys) = (servers.clone(), keys.clone());
         let find_batcher =
             Batcher::new(1, BATCH / 4, move |ids| find(batch_servers.clone(), batch_keys.clone(), ids));
-        Self { servers, keys, rules, lock, metrics, create_batcher, find_batcher }
+        Self { servers, keys, rules, lock, foreign, metrics, create_batcher, find_batcher }
     }
 
     pub(super) const fn rules(&self) -> &Rules {
@@ -180,6 +181,33 @@ impl Redis {
         Ok(())
     }
 
+    /// Returns whether an engine of another program was seen lately.
+    pub(super) fn has_foreign_engine(&self) -> bool {
+        self.foreign.is_present()
+    }
+
+    /// Runs a script that hands out or assigns tickets. It includes `refuse_beside_lock.lua`: while another program
+    /// holds the lock, or has left one of its keys behind, the script does nothing without the lock.
+    async fn exclusive_step<T: FromRedisValue>(
+        &self,
+        script: &'static Script,
+        own: impl IntoIterator<Item = Key>,
+        args: impl Fn(&mut Call),
+    ) -> Result<T, Error> {
+        let keys: Vec<Key> = own.into_iter().chain(self.keys.library_lock()).collect();
+        match self.step(script, keys.clone(), &args).await {
+            Err(Error::Locked) if !self.must_lock() => {
+                self.foreign.seen();
+                self.step(script, keys, &args).await
+            }
+            done => done,
+        }
+    }
+
+    fn must_lock(&self) -> bool {
+        self.rules.coordination == Coordination::Lock || self.foreign.is_present()
+    }
+
     /// Runs a script with its own keys, under the lock if the coordination requires it.
     async fn step<T: FromRedisValue>(
         &self,
@@ -187,10 +215,7 @@ impl Redis {
         own: impl IntoIterator<Item = Key>,
         args: impl FnOnce(&mut Call),
     ) -> Result<T, Error> {
-        let held = match &self.lock {
-            None => None,
-            Some(lock) => Some(lock.acquire().await?),
-        };
+        let held = if self.must_lock() { Some(self.lock.acquire().await?) } else { None };
         let mut step = scripts::step(script, &self.keys, own, held.as_ref().map_or("", LockGuard::token));
         args(&mut step);
         let run = self.servers.run(&step);
@@ -238,8 +263,15 @@ impl Redis {
                 each.cmd("EXISTS").arg(key);
             }
             let existing: Vec<bool> = each.query_async(&mut self.servers.primary()).await?;
-            for (at, _) in waiting.into_iter().zip(existing).filter(|(_, exists)| !exists) {
-                states[at] = WatchState::Gone;
+            let lost = waiting.into_iter().zip(existing).filter(|(_, exists)| !exists);
+            let lost: Vec<usize> = lost.map(|(at, _)| at).collect();
+            // It may have been assigned after the first look and removed before the second.
+            let assigns: Vec<Key> = lost.iter().map(|at| self.keys.assign(&ids[*at])).collect();
+            if !lost.is_empty() {
+                let assigned = get_many(self.servers.assignments(), &assigns).await?;
+                for (at, assigned) in lost.into_iter().zip(assigned) {
+                    states[at] = assigned.map_or(WatchState::Gone, WatchState::Assigned);
+                }
             }
         }
         Ok(states)
@@ -265,7 +297,7 @@ impl Redis {
         let most = self.rules.max_unrecorded;
         let own = || [self.keys.events(), self.keys.idle_engines(), self.keys.claim_number()];
         let add = |step: &mut Call| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
-        let (fetched, queued) = read_fetched(self.step(&scripts::FETCH, own(), add).await?);
+        let (fetched, queued) = read_fetched(self.exclusive_step(&scripts::FETCH, own(), add).await?);
         // Tickets written by another program are not in the queue yet. Once added, they may be older than the fetched
         // ones.
         if fetched.is_held_back || fetched.waiting <= queued {
@@ -278,7 +310,7 @@ impl Redis {
             self.release(Some(fetched.claim), &fetched.ids).await.map(|_| true)
         };
         match again.await {
-            Ok(true) => Ok(read_fetched(self.step(&scripts::FETCH, own(), add).await?).0),
+            Ok(true) => Ok(read_fetched(self.exclusive_step(&scripts::FETCH, own(), add).await?).0),
             Ok(false) => Ok(fetched),
             // The fetched tickets are usable all the same.
             Err::<_, Error>(error) => {
@@ -381,7 +413,7 @@ impl Redis {
             }
         };
         let (key, obstacles): (Option<String>, Vec<(i64, bool)>) =
-            self.step(&scripts::ASSIGN, own, add).await?;
+            self.exclusive_step(&scripts::ASSIGN, own, add).await?;
         let outcomes: Vec<AssignOutcome> =
             groups.iter().zip(obstacles).map(|(group, obstacle)| outcome(group, obstacle)).collect();
         let assigned =
@@ -430,6 +462,12 @@ impl Redis {
         wake.notify_one();
         messages.for_each(async |_| wake.notify_one()).await;
         Ok(())
+    }
+
+    pub(super) async fn forget_engine(&self, engine: &EngineName) -> Result<(), Error> {
+        let mut remove = ::redis::cmd("SREM");
+        remove.arg(self.keys.idle_engines()).arg(&**engine);
+        Ok(remove.query_async(&mut self.servers.primary()).await?)
     }
 
     pub(super) async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {

@@ -41,15 +41,20 @@ async fn calls(raw: &mut Raw) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_step_waits_for_every_name_of_the_lock() {
+async fn every_step_waits_for_the_holder_of_the_lock() {
     // A server of its own, because its commands are counted.
     let redis = need!(Redis::private().await);
     let tickets = Setup::lock(&redis).open().await;
     let mut raw = tickets.raw().await;
     tickets.create_all(0..40).await;
-    for (at, name) in names(&tickets).iter().enumerate() {
+    // A process of ours, and programs that hold two or all of the library's keys.
+    let [first, second, third, ours] = names(&tickets);
+    let holders = [vec![&ours], vec![&first, &second], vec![&second, &third], vec![&first, &second, &third]];
+    for (at, names) in holders.into_iter().enumerate() {
         for (number, what) in STEPS.into_iter().enumerate() {
-            raw.set(name, b"theirs", 60).await;
+            for name in &names {
+                raw.set(name, b"theirs", 60).await;
+            }
             let asked = calls(&mut raw).await;
             let running = tokio::spawn(step(&tickets, what, 39 - at * 5 - number));
             let mut look = raw.clone();
@@ -58,11 +63,19 @@ async fn every_step_waits_for_every_name_of_the_lock() {
                 async move { calls(&mut raw).await >= asked + 4 }
             })
             .await;
-            assert!(!running.is_finished(), "{what} does not wait for {name}");
-            assert_eq!(look.get(name).await.unwrap(), "theirs", "{what} takes {name} away");
-            look.ask::<()>(&["DEL", name]).await;
+            assert!(!running.is_finished(), "{what} does not wait for {names:?}");
+            for name in &names {
+                assert_eq!(look.get(name).await.unwrap(), "theirs", "{what} takes {name} away");
+            }
+            // One key of the library may stay.
+            for name in &names[..(names.len() - 1).max(1)] {
+                look.ask::<()>(&["DEL", name]).await;
+            }
             let done = tokio::time::timeout(PATIENCE, running).await.expect("it goes on");
             done.unwrap().unwrap();
+            if let Some(name) = names.last() {
+                look.ask::<()>(&["DEL", name]).await;
+            }
         }
     }
     for name in names(&tickets) {
@@ -72,12 +85,96 @@ async fn every_step_waits_for_every_name_of_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_key_that_is_left_behind_stalls_nobody() {
+    let tickets = Setup::lock(need!(Redis::shared().await)).open().await;
+    let mut raw = tickets.raw().await;
+    tickets.create_all(0..20).await;
+    let started = Instant::now();
+    for (at, left) in names(&tickets)[..3].iter().enumerate() {
+        raw.set(left, b"theirs", 60).await;
+        for (number, what) in STEPS.into_iter().enumerate() {
+            step(&tickets, what, 19 - at * 5 - number).await.unwrap();
+        }
+        assert_eq!(raw.get(left).await.unwrap(), "theirs", "the key of the other program is its own");
+        raw.ask::<()>(&["DEL", left]).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    for name in names(&tickets) {
+        assert_eq!(raw.get(&name).await, None, "{name} is left behind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn library_cannot_get_the_majority_while_we_hold_the_lock() {
+    let redis = need!(Redis::private().await);
+    let proxy = FaultProxy::to(redis.addr()).await;
+    let slow = Setup::lock(&redis).through(proxy.url(&redis.url()), Duration::from_secs(10)).open().await;
+    let mut raw = slow.raw().await;
+    slow.create_all(0..5).await;
+    slow.release(&[id(0)]).await.unwrap();
+    let [first, second, third, ours] = names(&slow);
+    for left in [None, Some(&first), Some(&second), Some(&third)] {
+        if let Some(left) = left {
+            raw.set(left, b"left", 60).await;
+        }
+        proxy.delay(Duration::from_millis(200)).await;
+        let running = tokio::spawn(step(&slow, "fetch", 0));
+        eventually("it has the lock", PATIENCE, || {
+            let (mut raw, ours) = (raw.clone(), ours.clone());
+            async move { raw.get(&ours).await.is_some() }
+        })
+        .await;
+        // As the library: a key that is there is a failure, and it needs two.
+        let mut got = 0;
+        for name in [&first, &second, &third] {
+            let taken: Option<String> = raw.ask(&["SET", name, "library", "NX", "PX", "1"]).await;
+            got += usize::from(taken.is_some());
+        }
+        assert!(got < 2, "the library got {got} keys while {left:?} was left behind");
+        running.await.unwrap().unwrap();
+        proxy.pass().await;
+        raw.ask::<()>(&["DEL", &first, &second, &third]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn engine_of_another_program_makes_steps_take_its_lock() {
+    let redis = need!(Redis::shared().await);
+    for step_of in ["fetch", "assign"] {
+        let tickets = Setup::script(redis).open().await;
+        let mut raw = tickets.raw().await;
+        tickets.create_all(0..5).await;
+        let [first, second, _, ours] = names(&tickets);
+        for name in [&first, &second] {
+            raw.set(name, b"theirs", 60).await;
+        }
+        let running = tokio::spawn(step(&tickets, step_of, 0));
+        eventually("its lock is met", PATIENCE, async || {
+            let met = tickets.counter("foreign_locks");
+            (met >= 3).then_some(()).ok_or(met)
+        })
+        .await;
+        assert!(!running.is_finished(), "{step_of} runs while another program holds the lock");
+        assert!(tickets.find(&id(0)).await.unwrap().assignment.is_none());
+        let pending: u64 = raw.ask(&["ZCARD", &tickets.key("proposed_ticket_ids")]).await;
+        assert_eq!(pending, 0);
+        raw.ask::<()>(&["DEL", &first, &second]).await;
+        tokio::time::timeout(PATIENCE, running).await.expect("it goes on").unwrap().unwrap();
+        // From now on every step takes the lock, also those that were never refused.
+        raw.set(&ours, b"theirs", 60).await;
+        let running = tokio::spawn(step(&tickets, "release", 1));
+        tokio::time::timeout(Duration::from_millis(300), running).await.expect_err("it waits for the lock");
+        raw.ask::<()>(&["DEL", &ours]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn join_and_sweep_wait_for_the_lock_and_reads_do_not() {
     let redis = need!(Redis::private().await);
     let tickets = Setup::lock(&redis).open().await;
     let gone = Queue { cancel_when_gone: Some(Duration::from_millis(1)), ..Queue::default() };
     let players = tickets.players([("duel", gone)]);
-    let (mut raw, name) = (tickets.raw().await, names(&tickets)[0].clone());
+    let (mut raw, name) = (tickets.raw().await, names(&tickets)[3].clone());
     for what in ["join", "sweep"] {
         raw.set(&name, b"theirs", 60).await;
         let asked = calls(&mut raw).await;
@@ -109,7 +206,7 @@ async fn lock_of_a_dead_holder_expires() {
     let mut raw = tickets.raw().await;
     tickets.create_all(0..1).await;
     let started = Instant::now();
-    raw.ask::<()>(&["SET", &names(&tickets)[0], "theirs", "PX", "400"]).await;
+    raw.ask::<()>(&["SET", &names(&tickets)[3], "theirs", "PX", "400"]).await;
     assert_eq!(tickets.take(1).await, ids([0]));
     let waited = started.elapsed();
     assert!(waited >= Duration::from_millis(400) && waited < Duration::from_secs(5), "{waited:?}");
@@ -133,15 +230,16 @@ async fn script_coordination_takes_no_lock() {
     let tickets = Setup::script(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
     tickets.create_all(0..5).await;
-    for name in names(&tickets) {
-        raw.set(&name, b"theirs", 600).await;
-    }
+    let [first, second, third, ours] = names(&tickets);
+    raw.set(&ours, b"theirs", 600).await;
     for (number, what) in STEPS.into_iter().enumerate() {
         step(&tickets, what, number).await.unwrap();
     }
-    for name in names(&tickets) {
-        assert_eq!(raw.get(&name).await.unwrap(), "theirs");
+    assert_eq!(raw.get(&ours).await.unwrap(), "theirs");
+    for name in [first, second, third] {
+        assert_eq!(raw.get(&name).await, None);
     }
+    assert_eq!(tickets.counter("foreign_locks"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,10 +286,10 @@ async fn lock_timeout_is_a_transient_error() {
     let tickets = Setup::lock(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
     tickets.create_all(0..1).await;
-    raw.set(&names(&tickets)[1], b"theirs", 600).await;
+    raw.set(&names(&tickets)[3], b"theirs", 600).await;
     let error = tickets.fetch(&"engine".into(), 1).await.unwrap_err();
     assert!(matches!(error, Error::Locked) && error.is_transient(), "{error:?}");
-    raw.ask::<()>(&["DEL", &names(&tickets)[1]]).await;
+    raw.ask::<()>(&["DEL", &names(&tickets)[3]]).await;
     assert_eq!(tickets.take(1).await, ids([0]));
 }
 

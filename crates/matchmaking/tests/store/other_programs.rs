@@ -1,11 +1,18 @@
 //! Another program on the same Redis, which knows only the five documented keys.
 
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
 use buffa::Message;
+use futures::StreamExt;
+use http_server::Connection;
+use matchmaking::model::SearchFields;
 use matchmaking::store::{AssignOutcome, DeleteOutcome, WatchState};
 use proto::openmatch;
-use testkit::{Redis, need};
+use runtime::Drain;
+use testkit::{Redis, eventually, need};
 
-use crate::setup::{Raw, Setup, Tickets, data, group, id, ids, only, shuffled, ticket};
+use crate::setup::{PATIENCE, Raw, Setup, Tickets, data, group, id, ids, only, shuffled, ticket};
 
 async fn both(redis: &Redis) -> [Tickets; 2] {
     [Setup::script(redis).open().await, Setup::lock(redis).open().await]
@@ -119,6 +126,90 @@ async fn tickets_removed_by_another_program_are_never_fetched() {
         let queued: u64 = raw.ask(&["ZCARD", &tickets.key("ticketQueue")]).await;
         assert_eq!(queued, 3000, "what had left is forgotten");
     }
+}
+
+#[tokio::test]
+async fn queue_stays_in_proportion_while_only_another_program_fetches() {
+    for tickets in both(need!(Redis::shared().await)).await {
+        let mut raw = tickets.raw().await;
+        let mut largest = 0;
+        for batch in 0..40 {
+            tickets.create_all(batch * 100..(batch + 1) * 100).await;
+            // The other program matches all but ten of them.
+            for number in batch * 100..batch * 100 + 90 {
+                raw.ask::<()>(&["SREM", &tickets.key("allTickets"), id(number).as_str()]).await;
+            }
+            largest = largest.max(raw.ask::<u64>(&["ZCARD", &tickets.key("ticketQueue")]).await);
+        }
+        let waiting: u64 = raw.ask(&["SCARD", &tickets.key("allTickets")]).await;
+        assert_eq!(waiting, 400);
+        assert!(largest < 1000, "the queue grew to {largest} of 4000");
+        // No ticket that waits was forgotten.
+        assert_eq!(tickets.take(4000).await.len(), 400);
+        assert_eq!(tickets.counter("tickets_adopted"), 0);
+    }
+}
+
+fn connection() -> Connection {
+    Connection::new(([127, 0, 0, 1], 1).into(), Drain::new())
+}
+
+/// Starts the frontend's loop, and waits until it knows the tickets that are created here.
+async fn start(tickets: &Tickets) {
+    let frontend = tickets.frontend.clone();
+    tokio::spawn(async move { frontend.run(Drain::new()).await });
+    let raw = tickets.raw().await;
+    eventually("it is subscribed", PATIENCE, || {
+        let (mut raw, channel) = (raw.clone(), tickets.key("assigned"));
+        async move {
+            let channels: Vec<String> = raw.ask(&["PUBSUB", "CHANNELS"]).await;
+            let is_there = channels.iter().any(|name| name.contains(&channel));
+            is_there.then_some(()).ok_or_else(|| format!("{channel} of {channels:?}"))
+        }
+    })
+    .await;
+}
+
+/// Assigns a ticket as the other program does.
+async fn assign_elsewhere(tickets: &Tickets, raw: &mut Raw, id: &str) {
+    raw.set(&tickets.key(&format!("assign:{id}")), &only(&group("theirs", vec![])), 60).await;
+    raw.ask::<()>(&["SREM", &tickets.key("allTickets"), id]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_ticket_that_another_program_assigned_is_watched_as_assigned() {
+    let tickets = Setup::script(need!(Redis::shared().await)).open().await;
+    start(&tickets).await;
+    let mut raw = tickets.raw().await;
+    // A moment after its creation a ticket is watched without a look at Redis.
+    let id = tickets.frontend.create_from_fields(SearchFields::default()).await.unwrap();
+    tickets.frontend.delete(id.as_str()).await.unwrap();
+    assert!(tickets.frontend.watch(id.as_str(), &connection()).await.is_err(), "it is gone");
+    assign_elsewhere(&tickets, &mut raw, id.as_str()).await;
+    let watching = tickets.frontend.watch(id.as_str(), &connection()).await.unwrap();
+    let first = pin!(watching).next().await.unwrap().unwrap();
+    let first = openmatch::WatchAssignmentsResponse::decode_from_slice(&first).unwrap();
+    assert_eq!(first.assignment.connection, "theirs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn assignments_of_another_program_reach_watchers_soon() {
+    let mut setup = Setup::script(need!(Redis::shared().await));
+    setup.watch_check = Duration::from_secs(5);
+    let tickets = setup.open().await;
+    start(&tickets).await;
+    let mut raw = tickets.raw().await;
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let id = tickets.frontend.create_from_fields(SearchFields::default()).await.unwrap();
+        let watching = tickets.frontend.watch(id.as_str(), &connection()).await.unwrap();
+        assign_elsewhere(&tickets, &mut raw, id.as_str()).await;
+        let started = Instant::now();
+        pin!(watching).next().await.unwrap().unwrap();
+        waits.push(started.elapsed());
+    }
+    // The first is found by the slow check. From then on nobody waits for it.
+    assert!(waits[1..].iter().all(|wait| *wait < Duration::from_secs(2)), "{waits:?}");
 }
 
 #[tokio::test]

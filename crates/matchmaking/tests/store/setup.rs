@@ -43,6 +43,7 @@ pub(crate) struct Setup {
     pub(crate) rules: Rules,
     pub(crate) others: RedisServers,
     pub(crate) timeout: Duration,
+    pub(crate) watch_check: Duration,
     /// The address of Redis, unless the store is in memory.
     redis: Option<Arc<RedisNamespace>>,
     /// Replaces the server's own address.
@@ -65,6 +66,7 @@ impl Setup {
             rules,
             others: RedisServers::default(),
             timeout: Duration::from_secs(10),
+            watch_check: Duration::from_millis(200),
             redis: redis.map(Arc::new),
             url: None,
             hash_tags: HashTags::Off,
@@ -126,7 +128,7 @@ impl Setup {
             max_ticket_size: 65_536,
             max_fields: 100,
             max_watchers: 100,
-            watch_check: Duration::from_millis(200),
+            watch_check: self.watch_check,
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         let live = Live::new(&redis_store, &self.rules.key_prefix);

@@ -149,7 +149,7 @@ impl Redis {
             step.arg(millis(self.rules.assigned_ttl)).arg(&assignment[..]).arg(&encoded_match[..]).end();
         };
         let (key, left): (Option<String>, Vec<usize>) =
-            self.step(&scripts::ASSIGN_BACKFILL, own, add).await?;
+            self.exclusive_step(&scripts::ASSIGN_BACKFILL, own, add).await?;
         Ok(match key {
             Some(key) => {
                 AssignBackfillOutcome::Assigned(UnrecordedBatch { key, matches: encoded_match.clone() })

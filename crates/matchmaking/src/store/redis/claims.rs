@@ -27,7 +27,7 @@ impl Redis {
         let own = own.chain(backfills.map(|change| self.keys.backfill(change.id())));
         let add = |step: &mut Call| {
             let rules = &self.rules;
-            step.arg(rules.pending_timeout.as_secs()).arg(tickets.count());
+            step.arg(rules.pending_timeout.as_secs()).arg(tickets.clone().count());
             step.arg(rules.backfill_expiry().as_millis() as u64).arg(rules.backfill_ttl().as_millis() as u64);
             for ClaimRequest { number, holder, tickets, backfill } in matches {
                 let holder = serde_json::to_string(holder).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Redis {
                 };
             }
         };
-        let replies: Vec<(String, isize)> = self.step(&scripts::CLAIM, own, add).await?;
+        let replies: Vec<(String, isize)> = self.exclusive_step(&scripts::CLAIM, own, add).await?;
         let outcome = |(request, (claim, obstacle)): (&ClaimRequest, (String, isize))| {
             let at = usize::try_from(obstacle).map(|position| position.checked_sub(1));
             match at.map(|at| at.and_then(|at| request.tickets.get(at))) {
@@ -90,7 +90,7 @@ impl Redis {
                 }
             };
             let (key, letters): (Option<String>, Vec<String>) =
-                self.step(&scripts::ASSIGN_GROUP, own, add).await?;
+                self.exclusive_step(&scripts::ASSIGN_GROUP, own, add).await?;
             let assigned = groups.iter().zip(&letters);
             let assigned = assigned.filter(|(_, letters)| letters.bytes().all(|letter| letter == b'f'));
             let matches: Vec<&[u8]> = assigned.map(|(group, _)| &group.encoded_match[..]).collect();

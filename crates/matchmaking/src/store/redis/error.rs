@@ -6,6 +6,9 @@ use crate::Error;
 
 impl From<RedisError> for Error {
     fn from(error: RedisError) -> Self {
-        if error.code() == Some("LOCKLOST") { Self::Locked } else { Self::Store(error.into()) }
+        match error.code() {
+            Some("LOCKLOST" | "LOCKHELD") => Self::Locked,
+            _ => Self::Store(error.into()),
+        }
     }
 }

@@ -64,6 +64,12 @@ impl Keys {
         [self.lock(), first, second, third]
     }
 
+    /// Returns the keys under which minimatch's lock library takes the lock, which `refuse_beside_lock.lua` expects.
+    pub(super) fn library_lock(&self) -> [Key; 3] {
+        let [_, first, second, third] = self.lock_with_library();
+        [first, second, third]
+    }
+
     /// Ours: a sorted set of the same ids as `all`, by their creation time in microseconds.
     pub(super) fn queue(&self) -> Key {
         self.0.key("ticketQueue")

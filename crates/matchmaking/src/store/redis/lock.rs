@@ -10,6 +10,7 @@ use redis_store::{Call, Key};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
+use super::foreign::ForeignEngine;
 use super::keys::Keys;
 use super::scripts;
 use crate::error::Error;
@@ -28,11 +29,12 @@ pub(super) struct Lock {
     keys: Arc<[Key; 4]>,
     /// Serialises waiters of this process, so that only one of them polls Redis.
     local_queue: Arc<Mutex<()>>,
+    foreign: ForeignEngine,
 }
 
 impl Lock {
-    pub(super) fn new(connection: ConnectionManager, keys: &Keys) -> Self {
-        Self { connection, keys: Arc::new(keys.lock_with_library()), local_queue: Arc::default() }
+    pub(super) fn new(connection: ConnectionManager, keys: &Keys, foreign: ForeignEngine) -> Self {
+        Self { connection, keys: Arc::new(keys.lock_with_library()), local_queue: Arc::default(), foreign }
     }
 
     /// Acquires the lock. Every script that runs under it must check that the token still holds it.
@@ -50,8 +52,11 @@ impl Lock {
         let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         for failures in 1.. {
             let mut lock = scripts::LOCK.call(&self.keys[..]);
-            if lock.arg(&guard.token).arg(LEASE.as_millis() as u64).run(self.connection.clone()).await? {
-                break;
+            lock.arg(&guard.token).arg(LEASE.as_millis() as u64);
+            match lock.run::<i8>(self.connection.clone()).await? {
+                1 => break,
+                0 => {}
+                _ => self.foreign.seen(),
             }
             if Instant::now() > deadline {
                 return Err(Error::Locked);

@@ -11,17 +11,24 @@ macro_rules! step {
     };
 }
 
+/// Declares a script that hands out or assigns tickets. `Redis::exclusive_step` runs it.
+macro_rules! exclusive_step {
+    ($file:literal $(, $part:literal)*) => {
+        step!($file, "scripts/parts/refuse_beside_lock.lua" $(, $part)*)
+    };
+}
+
 pub(super) static CREATE: Script = step!("scripts/create.lua", "scripts/parts/enqueue.lua");
-pub(super) static FETCH: Script = step!("scripts/fetch.lua", "scripts/parts/claims.lua");
+pub(super) static FETCH: Script = exclusive_step!("scripts/fetch.lua", "scripts/parts/claims.lua");
 pub(super) static CLAIM: Script =
-    step!("scripts/claim.lua", "scripts/parts/claims.lua", "scripts/parts/backfill.lua");
+    exclusive_step!("scripts/claim.lua", "scripts/parts/claims.lua", "scripts/parts/backfill.lua");
 pub(super) static RELEASE: Script = step!("scripts/release.lua", "scripts/parts/claims.lua");
 pub(super) static RELEASE_ALL: Script = step!("scripts/release_all.lua");
 pub(super) static DELETE: Script = step!("scripts/delete.lua", "scripts/parts/cancel.lua");
 pub(super) static DEINDEX: Script = step!("scripts/deindex.lua");
 pub(super) static ADOPT: Script = step!("scripts/adopt.lua");
-pub(super) static ASSIGN: Script = step!("scripts/assign.lua", "scripts/parts/claims.lua");
-pub(super) static ASSIGN_GROUP: Script = step!("scripts/assign_group.lua");
+pub(super) static ASSIGN: Script = exclusive_step!("scripts/assign.lua", "scripts/parts/claims.lua");
+pub(super) static ASSIGN_GROUP: Script = exclusive_step!("scripts/assign_group.lua");
 pub(super) static NOTIFY: Script = step!("scripts/notify.lua");
 pub(super) static CHANGES: Script = step!("scripts/changes.lua");
 pub(super) static RECOVER: Script = step!("scripts/recover.lua");
@@ -40,7 +47,7 @@ pub(super) static DELETE_BACKFILLS: Script =
     step!("scripts/delete_backfills.lua", "scripts/parts/backfill.lua");
 pub(super) static ACKNOWLEDGE: Script = step!("scripts/acknowledge.lua", "scripts/parts/backfill.lua");
 pub(super) static ASSIGN_BACKFILL: Script =
-    step!("scripts/assign_backfill.lua", "scripts/parts/backfill.lua");
+    exclusive_step!("scripts/assign_backfill.lua", "scripts/parts/backfill.lua");
 
 pub(super) static LOCK: Script = script!("scripts/lock.lua");
 pub(super) static EXTEND: Script = script!("scripts/extend.lua");

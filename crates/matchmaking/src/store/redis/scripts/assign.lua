@@ -1,6 +1,7 @@
 -- Assigns matches, each as a whole or not at all.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; then the tickets of all matches; then as many assignments, in the
--- same order; then, for each match that can be abandoned, the key that marks it as abandoned.
+-- same order; then, for each match that can be abandoned, the key that marks it as abandoned; then the keys of
+-- refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] '1' to check that the tickets exist, else '0'; ARGV[3] lifetime of an assigned
 -- ticket in ms; ARGV[4] number of tickets; ARGV[5..] for each match: its number of tickets, '1' if it can be abandoned
 -- or else '0', the claim that holds its tickets or an empty text, the encoded match for watchers and the recorder, the

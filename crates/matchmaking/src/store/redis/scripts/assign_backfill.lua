@@ -1,5 +1,6 @@
 -- Assigns tickets of a backfill to its game server, all of them or none.
--- KEYS[1..4] as in preamble.lua; KEYS[5] the backfill; KEYS[6] matchEvents; then the tickets; then as many assignments.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] the backfill; KEYS[6] matchEvents; then the tickets; then as many assignments;
+-- then the keys of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] lifetime of an assigned ticket in ms; ARGV[3] the assignment; ARGV[4] the encoded
 -- match for watchers and the recorder.
 -- Reply: the id of the entry in matchEvents, or nil if nothing was assigned; and the positions (from 1) of the tickets

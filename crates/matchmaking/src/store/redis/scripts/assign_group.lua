@@ -1,6 +1,6 @@
 -- Assigns the tickets of groups for a Director, each group as a whole or not at all.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; then the tickets of all groups; then as many assignments, in the
--- same order.
+-- same order; then the keys of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] after how many seconds a pending ticket is active again; ARGV[3] lifetime of an
 -- assigned ticket in ms; ARGV[4] number of tickets; ARGV[5..] for each group: its number of tickets, the assignment, the
 -- encoded match for watchers and the recorder.

@@ -1,7 +1,8 @@
 -- Marks the tickets of matches as pending, each match as a whole or not at all, and adds them to its backfill if it has
 -- one.
 -- KEYS[1..4] as in preamble.lua; KEYS[5] claimNumber; KEYS[6] stem of holders: the numbers come from KEYS[5] and the
--- arguments; KEYS[7] backfillAcks; then the tickets of all matches; then, for each match that has one, its backfill.
+-- arguments; KEYS[7] backfillAcks; then the tickets of all matches; then, for each match that has one, its backfill; then
+-- the keys of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] after how many seconds a pending ticket is active again; ARGV[3] number of tickets;
 -- ARGV[4] after how many ms without an acknowledgement a backfill expires; ARGV[5] lifetime of a backfill's keys in ms;
 -- then for each match: the holder's number or 0 for a new one, a description of the holder, the number of tickets, and its

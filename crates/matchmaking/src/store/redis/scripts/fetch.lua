@@ -1,5 +1,6 @@
 -- Marks the oldest active tickets as pending and returns them.
--- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] idleEngines; KEYS[7] claimNumber.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] idleEngines; KEYS[7] claimNumber; then the keys
+-- of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] the maximum number of tickets; ARGV[3] after how many seconds a pending ticket is
 -- active again; ARGV[4] the engine; ARGV[5] how many bytes matchEvents may take before no tickets are handed out.
 -- Reply: the size of the set, the size of the queue, 1 if matchEvents takes too many bytes or else 0, the claim on the
@@ -38,5 +39,9 @@ end
 in_chunks(stale, 1000, function(from, to) call('ZREM', queue, unpack(stale, from, to)) end)
 in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
 changed('p', taken, claim)
-if #taken < limit then call('SADD', KEYS[6], ARGV[4]) end
+if #taken < limit then
+  call('SADD', KEYS[6], ARGV[4])
+  -- An engine that is killed leaves its name. The key ends with the last engine.
+  call('EXPIRE', KEYS[6], 600)
+end
 return { call('SCARD', all), call('ZCARD', queue), 0, claim or '', taken }

@@ -32,7 +32,7 @@ if waiting or assigned or elsewhere then return waiting or assigned or elsewhere
 if not call('SET', KEYS[8], ARGV[7], 'NX', 'PX', ARGV[5]) then
   return redis.error_reply('TAKEN there is a ticket of this id')
 end
-enqueue({ id }, { ARGV[6], id }, KEYS[5], ARGV[2])
+enqueue({ id }, { ARGV[6], id }, KEYS[5], ARGV[2], ARGV[5])
 -- A replaced ticket must not reappear when the new one is gone.
 for _, other in ipairs(done) do
   call('HDEL', player, other)
