@@ -93,6 +93,8 @@ fn limits() -> FrontendConfig {
         max_fields: 100,
         max_watchers: 5000,
         watch_check: Duration::from_secs(5),
+        ttl_field: true,
+        cors_origins: Vec::new(),
     }
 }
 

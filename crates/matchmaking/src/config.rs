@@ -69,6 +69,8 @@ impl Section for Config {
                 max_ticket_size: reader.get::<ByteSize>("max_ticket_size").0.try_into().unwrap_or(usize::MAX),
                 max_fields: number(reader, "max_fields", 10_000),
                 max_watchers: number(reader, "max_watchers", 1_000_000),
+                ttl_field: reader.get("ttl_field"),
+                cors_origins: reader.get("cors_origins"),
                 watch_check: reader
                     .get_within("watch_check", Duration::from_millis(100)..=Duration::from_secs(60)),
             },

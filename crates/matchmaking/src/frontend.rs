@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::{Moment, SearchFields, TicketId};
 use crate::open_match::OpenMatchService;
+use crate::players::USER_FIELD;
 use crate::recorder::MatchRecorder;
 use crate::store::{DeleteOutcome, NewTicket, Store, StoredTicket};
 use crate::wire;
@@ -40,6 +41,10 @@ pub struct FrontendConfig {
     pub max_fields: usize,
     /// How many watchers one connection may have.
     pub max_watchers: usize,
+    /// Whether a ticket carries its lifetime in `persistent_field`, as minimatch's tickets do.
+    pub ttl_field: bool,
+    /// The origins of pages that may call the Open Match listener.
+    pub cors_origins: Vec<String>,
     /// How often all watched tickets are checked, in case a push was lost.
     pub watch_check: Duration,
 }
@@ -113,7 +118,10 @@ impl Frontend {
         let id = TicketId::generate(created);
         ticket.id = id.to_string();
         ticket.create_time = MessageField::some(wire::timestamp(created));
-        ticket.persistent_field.insert(wire::TTL.to_owned(), wire::duration_to_any(ttl));
+        // Players read when their ticket expires.
+        if self.config.ttl_field || ticket.persistent_field.contains_key(USER_FIELD) {
+            ticket.persistent_field.insert(wire::TTL.to_owned(), wire::duration_to_any(ttl));
+        }
         let data = ticket.encode_to_bytes();
         if data.len() > self.config.max_ticket_size {
             let (size, max) = (data.len(), self.config.max_ticket_size);

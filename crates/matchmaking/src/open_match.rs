@@ -14,22 +14,26 @@
 mod health;
 mod names;
 mod rest;
+mod web;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use base::error::Coded;
 use buffa_descriptor::DescriptorPool;
 use connectrpc::{ConnectError, ConnectRpcBody, ConnectRpcService, ErrorCode, Limits};
 use connectrpc_health::{HEALTH_SERVICE_NAME, HealthExt, HealthService};
 use connectrpc_reflection::Reflector;
 use futures::{FutureExt, StreamExt};
+use http::Request;
 use http_body_util::{BodyStream, StreamBody};
 use http_server::{Connection, Routes};
 use runtime::Drain;
-use tower::Service;
+use tower::{Layer, Service, ServiceExt};
 
 use crate::error::Error;
 use crate::store::Store;
@@ -45,6 +49,9 @@ const TOOLS: [&str; 4] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
+
+/// The size of the largest request of such a method.
+const TOOL_REQUEST: usize = 16 * 1024;
 
 /// The messages and services of Open Match.
 static SCHEMA: LazyLock<Arc<DescriptorPool>> = LazyLock::new(|| {
@@ -96,12 +103,20 @@ impl OpenMatchService {
 pub struct OpenMatch {
     store: Store,
     services: Vec<OpenMatchService>,
+    /// The origins of pages that may call.
+    origins: Vec<String>,
 }
 
 impl OpenMatch {
     /// Serves nothing yet. Health is that of `store`.
     pub fn new(store: Store) -> Self {
-        Self { store, services: Vec::new() }
+        Self { store, services: Vec::new(), origins: Vec::new() }
+    }
+
+    /// Lets pages of these origins call from a browser.
+    pub fn allow_origins(mut self, origins: Vec<String>) -> Self {
+        self.origins = origins;
+        self
     }
 
     /// Serves one more service.
@@ -117,7 +132,7 @@ impl OpenMatch {
         }
         wire::register_types();
         let names: Vec<&'static str> = self.services.iter().map(|service| service.name).collect();
-        let mut paths: Vec<String> = TOOLS.map(ToOwned::to_owned).into();
+        let mut paths: Vec<(String, usize)> = TOOLS.map(|path| (path.to_owned(), TOOL_REQUEST)).into();
         let (mut rpc, mut rest) = (connectrpc::Router::new(), Vec::new());
         for service in self.services {
             let methods: Vec<String> =
@@ -126,7 +141,7 @@ impl OpenMatch {
             let limits = Limits::default().with_max_message_size(size).with_max_request_body_size(size);
             rpc = (service.register)(rpc);
             rpc = methods.iter().fold(rpc, |rpc, path| rpc.with_route_limits(path, limits));
-            paths.extend(methods);
+            paths.extend(methods.into_iter().map(|path| (path, size)));
             rest.push((service.name, size, service.rest));
         }
         let health = HealthService::new(StoreChecker::new(self.store, &names));
@@ -134,10 +149,35 @@ impl OpenMatch {
         let rpc = connectrpc_health::apply_request_limits(rpc, connectrpc_health::request_limits());
         let rpc = connectrpc_reflection::install(rpc, reflector(names));
         let rpc = ConnectRpcService::new(rpc);
+        let cors = (!self.origins.is_empty()).then(|| web::cors(&self.origins));
         let router = rest.into_iter().fold(Router::new(), |router, (name, size, routes)| {
-            router.merge(rest::router(&rpc, name, size, routes))
+            let own = rest::router(&rpc, name, size, routes);
+            router.merge(if cors.is_some() { rest::with_options(own, routes) } else { own })
         });
-        paths.into_iter().fold(Routes::new(router), |routes, path| serve_path(routes, path, rpc.clone()))
+        let router = match &cors {
+            Some(cors) => router.layer(cors.clone()),
+            None => router,
+        };
+        paths.into_iter().fold(Routes::new(router), |routes, (path, max_request)| {
+            let call = Call { rpc: rpc.clone(), is_tool: TOOLS.contains(&path.as_str()), max_request };
+            match cors.clone() {
+                None => routes.direct(path, move |request| call.clone().answer(request).boxed()),
+                Some(cors) => routes.direct(path, move |request| {
+                    let call = call.clone();
+                    let answer = tower::service_fn(move |request| {
+                        call.clone().answer(request).map(Ok::<_, Infallible>)
+                    });
+                    let answer = cors.layer(answer).oneshot(request);
+                    async move {
+                        match answer.await {
+                            Ok(response) => response,
+                            Err(never) => match never {},
+                        }
+                    }
+                    .boxed()
+                }),
+            }
+        })
     }
 }
 
@@ -147,22 +187,34 @@ fn reflector(names: Vec<&'static str>) -> Reflector {
     reflector.with_services(names.into_iter().chain([HEALTH_SERVICE_NAME]))
 }
 
-/// Serves one method over gRPC, gRPC-Web and Connect.
-fn serve_path(routes: Routes, path: String, service: ConnectRpcService) -> Routes {
-    let is_tool = TOOLS.contains(&path.as_str());
-    routes.direct(path, move |request| {
-        let drain = request.extensions().get::<Connection>().map(|connection| connection.drain().clone());
-        let response = service.clone().call(request);
-        async move {
-            match (response.await, drain) {
-                // Health watches may stay open forever, so end them here. Other streams end themselves, with an error.
-                (Ok(response), Some(drain)) if is_tool => response.map(|body| end_on_drain(drain, body)),
-                (Ok(response), _) => response.map(Body::new),
-                (Err(never), _) => match never {},
-            }
+/// A method that is called over gRPC, gRPC-Web or Connect.
+#[derive(Clone)]
+struct Call {
+    rpc: ConnectRpcService,
+    is_tool: bool,
+    max_request: usize,
+}
+
+impl Call {
+    async fn answer(self, request: Request<Body>) -> Response {
+        if !web::is_text(&request) {
+            return self.answer_binary(request).await;
         }
-        .boxed()
-    })
+        match web::to_binary(request, self.max_request).await {
+            Ok(request) => web::to_text(self.answer_binary(request).await),
+            Err(refused) => refused,
+        }
+    }
+
+    async fn answer_binary(mut self, request: Request<Body>) -> Response {
+        let drain = request.extensions().get::<Connection>().map(|connection| connection.drain().clone());
+        match (self.rpc.call(request).await, drain) {
+            // Health watches may stay open forever, so end them here. Other streams end themselves, with an error.
+            (Ok(response), Some(drain)) if self.is_tool => response.map(|body| end_on_drain(drain, body)),
+            (Ok(response), _) => response.map(Body::new),
+            (Err(never), _) => match never {},
+        }
+    }
 }
 
 /// Ends a response body when the listener drains.

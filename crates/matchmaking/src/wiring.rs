@@ -174,7 +174,9 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         let queries = Queries::new(store.clone(), config.query.clone(), metrics.clone());
         let recorder: Arc<dyn MatchRecorder> = Arc::new(recorder.clone());
         let frontend = frontend.with_recorder(recorder.clone());
-        let open_match = OpenMatch::new(store.clone()).serve(frontend.service());
+        let origins = config.frontend.cors_origins.clone();
+        opened.open_match_origins = origins.clone();
+        let open_match = OpenMatch::new(store.clone()).allow_origins(origins).serve(frontend.service());
         let settings = config.director();
         let backend = Backend::new(store.clone(), Some(recorder), settings, clock.clone(), metrics.clone());
         let unusable = |source: reqwest::Error| OpenError::Unusable {

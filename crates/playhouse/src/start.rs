@@ -115,6 +115,11 @@ impl Start {
             };
             let site = match listener {
                 Listener::Gateway => opened.gateway_site.take().unwrap_or_else(|| site.clone()),
+                Listener::OpenMatch => {
+                    let origins = listen.allowed_origins.iter().chain(&opened.open_match_origins);
+                    let origins: Vec<String> = origins.cloned().collect();
+                    Site::new(listen.allowed_hosts.iter().cloned(), &origins)
+                }
                 _ => site.clone(),
             };
             let public = (listener == Listener::Gateway).then(|| server.for_public());
@@ -137,6 +142,7 @@ async fn open_services(context: &mut Context) -> Result<ServiceParts, OpenError>
         all.gateway = all.gateway.merge(opened.gateway);
         all.gateway_site = opened.gateway_site.or(all.gateway_site);
         all.open_match = all.open_match.merge(opened.open_match);
+        all.open_match_origins.extend(opened.open_match_origins);
         if opened.caller_verifier.is_some() {
             if let Some(first) = verifier_of.replace(service.name()) {
                 return Err(OpenError::provided_twice::<dyn CallerVerifier>(first, service.name()));

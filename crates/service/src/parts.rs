@@ -25,6 +25,8 @@ pub struct ServiceParts {
     pub gateway_site: Option<Site>,
     /// Routes of the Open Match listener.
     pub open_match: Routes,
+    /// The origins of other pages that may send changes to it.
+    pub open_match_origins: Vec<String>,
     /// Authenticates callers of the service API that are not configured. At most one service may set it.
     pub caller_verifier: Option<Arc<dyn CallerVerifier>>,
     /// Background loops, which start after all services are open.

@@ -232,7 +232,14 @@ impl Hub {
     pub(crate) async fn watcher(&self, id: TicketId, held: StreamPermit) -> Result<Watcher, Error> {
         // Subscribe first, then query, so that no change in between is lost.
         let (mut watcher, is_current) = Watcher::new(self.clone(), id, held);
-        if !is_current {
+        let is_gone = *watcher.receiver.borrow() == Signal::Gone;
+        if is_current && is_gone {
+            // A ticket that was cancelled may be assigned all the same, by a program that fetched it before.
+            if let Some(data) = self.0.store.find(&watcher.id).await?.assignment {
+                let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
+                watcher.hub.deliver(&watcher.id, Signal::Assigned(response(assignment)));
+            }
+        } else if !is_current {
             match self.0.store.find(&watcher.id).await? {
                 StoredTicket { assignment: Some(data), .. } => {
                     let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
@@ -284,10 +291,7 @@ impl Watcher {
             let mut watched = hub.watched();
             let new = || WatchedTicket { watchers: watch::Sender::new(Signal::Waiting), created_here: None };
             let entry = watched.entry(id.clone()).or_insert_with(new);
-            // A ticket that was cancelled may be assigned all the same, by a program that fetched it before.
-            let is_gone = *entry.watchers.borrow() == Signal::Gone;
-            let is_current =
-                is_subscribed && !is_gone && entry.created_here.is_some_and(|at| at.elapsed() < FRESH_FOR);
+            let is_current = is_subscribed && entry.created_here.is_some_and(|at| at.elapsed() < FRESH_FOR);
             (entry.watchers.subscribe(), is_current)
         };
         hub.0.metrics.watchers.inc();

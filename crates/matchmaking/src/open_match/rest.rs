@@ -6,13 +6,14 @@
 //! - An error is `{"code": …, "message": …, "details": []}` with the gRPC code, and the HTTP status that the gateway maps it to: 400 for
 //!   FAILED_PRECONDITION, 409 for ABORTED, 501 for UNIMPLEMENTED.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, Request};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on};
+use axum::routing::{MethodFilter, on, options};
 use buffa_descriptor::{MessageDescriptor, MethodDescriptor};
 use bytes::{Buf, BytesMut};
 use connectrpc::{ConnectError, ConnectRpcService, ErrorCode};
@@ -70,6 +71,14 @@ pub(super) fn router(
         };
         router.route(route.path, on(route.filter, handler))
     })
+}
+
+/// Returns the routes with an answer to OPTIONS, which a layer turns into the answer to a preflight of a browser.
+pub(super) fn with_options(router: Router, routes: &[RestRoute]) -> Router {
+    let paths: BTreeSet<&'static str> = routes.iter().map(|route| route.path).collect();
+    paths
+        .into_iter()
+        .fold(router, |router, path| router.route(path, options(async || StatusCode::NO_CONTENT)))
 }
 
 /// A method that is called over REST.

@@ -123,6 +123,8 @@ impl World {
             max_fields: 100,
             max_watchers: 100,
             watch_check: Duration::from_secs(5),
+            ttl_field: true,
+            cors_origins: Vec::new(),
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         let next = AtomicI64::new(clock.now().as_millis() * 1000);

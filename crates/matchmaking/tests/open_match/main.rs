@@ -4,6 +4,7 @@
 
 mod backend;
 mod backfills;
+mod browser;
 mod frontend;
 mod health;
 mod query;

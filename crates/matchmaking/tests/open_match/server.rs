@@ -60,16 +60,22 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) async fn in_memory() -> Self {
-        Self::start(RedisStore::Memory, rules()).await
+        Self::start(RedisStore::Memory, rules(), &[]).await
+    }
+
+    /// Lets pages of these origins call.
+    pub(crate) async fn for_pages(origins: &[String]) -> Self {
+        Self::start(RedisStore::Memory, rules(), origins).await
     }
 
     pub(crate) async fn in_redis(url: &str, rules: Rules) -> Self {
         // A short timeout, as the tests stop the server.
         let redis = redis_store::Redis::open(url, Duration::from_secs(2)).await.unwrap();
-        Self::start(RedisStore::Redis(redis), rules).await
+        Self::start(RedisStore::Redis(redis), rules, &[]).await
     }
 
-    async fn start(redis_store: RedisStore, rules: Rules) -> Self {
+    async fn start(redis_store: RedisStore, rules: Rules, origins: &[String]) -> Self {
+        let origins = origins.to_vec();
         let (clock, metrics) = (Clock::system(), Metrics::new(&mut Registry::default()));
         let servers = RedisServers::default();
         let store = Store::new(&redis_store, servers, rules, clock.clone(), metrics.clone());
@@ -80,6 +86,8 @@ impl Served {
             max_fields: 100,
             max_watchers: 100,
             watch_check: Duration::from_secs(5),
+            ttl_field: true,
+            cors_origins: Vec::new(),
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         let config = BackendConfig {
@@ -98,6 +106,7 @@ impl Served {
         };
         let queries = Queries::new(store.clone(), query, metrics);
         let open_match = OpenMatch::new(store.clone())
+            .allow_origins(origins.clone())
             .serve(frontend.service())
             .serve(backend.service())
             .serve(queries.service(frontend.backfills().clone()));
@@ -111,7 +120,7 @@ impl Served {
             let server = Server::new(LIMITS, Clock::system(), process.metrics());
             let start = async move |process: &mut Process| {
                 let listener = TcpListener::from_std(listener).unwrap();
-                let (site, routes) = (Site::new([], &[]), open_match.routes());
+                let (site, routes) = (Site::new([], &origins), open_match.routes());
                 server.serve(process, Stage::Listeners, "open_match", listener, site, routes);
                 process.supervise("matchmaking-pushes", move |drain| {
                     let frontend = frontend.clone();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use matchmaking::model::SearchFields;
 use matchmaking::store::{AfterNotify, AssignOutcome, RECOVERY_LEASE};
 use testkit::{Redis, need};
 use tokio::sync::Notify;
@@ -170,4 +171,17 @@ async fn new_ticket_wakes_one_engine_and_skips_a_dead_one() {
     // An engine that got as many as it requested is not idle.
     assert_eq!(tickets.fetch(&"busy".into(), 2).await.unwrap().ids.len(), 2);
     assert!(!raw.ask::<bool>(&["SISMEMBER", &tickets.key("idleEngines"), "busy"]).await);
+}
+
+#[tokio::test]
+async fn ticket_without_the_ttl_field_expires_all_the_same() {
+    let mut setup = Setup::script(need!(Redis::shared().await));
+    for (ttl_field, fields) in [(true, 1), (false, 0)] {
+        setup.ttl_field = ttl_field;
+        let tickets = setup.open().await;
+        let id = tickets.frontend.create_from_fields(SearchFields::default()).await.unwrap();
+        assert_eq!(tickets.frontend.get(id.as_str()).await.unwrap().persistent_field.len(), fields);
+        let life = ttl(&mut tickets.raw().await, &tickets.key(id.as_str())).await;
+        assert!(life > Duration::from_secs(590) && life <= Duration::from_secs(600), "{life:?}");
+    }
 }

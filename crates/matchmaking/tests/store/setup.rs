@@ -44,6 +44,7 @@ pub(crate) struct Setup {
     pub(crate) others: RedisServers,
     pub(crate) timeout: Duration,
     pub(crate) watch_check: Duration,
+    pub(crate) ttl_field: bool,
     /// The address of Redis, unless the store is in memory.
     redis: Option<Arc<RedisNamespace>>,
     /// Replaces the server's own address.
@@ -67,6 +68,7 @@ impl Setup {
             others: RedisServers::default(),
             timeout: Duration::from_secs(10),
             watch_check: Duration::from_millis(200),
+            ttl_field: true,
             redis: redis.map(Arc::new),
             url: None,
             hash_tags: HashTags::Off,
@@ -129,6 +131,8 @@ impl Setup {
             max_fields: 100,
             max_watchers: 100,
             watch_check: self.watch_check,
+            ttl_field: self.ttl_field,
+            cors_origins: Vec::new(),
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         let live = Live::new(&redis_store, &self.rules.key_prefix);
