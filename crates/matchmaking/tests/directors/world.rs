@@ -101,6 +101,8 @@ impl World {
             max_fields: 100,
             max_watchers: 100,
             watch_check: Duration::from_secs(5),
+            ttl_field: true,
+            cors_origins: Vec::new(),
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         Self { store, clock, frontend, metrics, registry, journal: Arc::default(), redis_store, keys, rules }

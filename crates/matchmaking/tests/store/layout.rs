@@ -11,8 +11,6 @@ use tokio::sync::Notify;
 
 use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, only, ticket};
 
-const SETS: [&str; 2] = ["allTickets", "ticketQueue"];
-
 /// Each step is one script, so the layout is the same under the lock.
 async fn both(redis: &Redis) -> [Tickets; 2] {
     [Setup::script(redis).open().await, Setup::lock(redis).open().await]
