@@ -61,7 +61,7 @@ async fn call(browser: &Browser, served: &Served, origin: &str) -> Value {
 async fn page_of_an_allowed_origin_creates_tickets_and_other_pages_do_not() {
     let browser = need!(Browser::start().await);
     let (allowed, foreign) = (page().await, page().await);
-    let served = Served::for_pages(&[allowed.clone()]).await;
+    let served = Served::for_pages(std::slice::from_ref(&allowed)).await;
     let answer = call(&browser, &served, &allowed).await;
     let errors = browser.console_errors().await;
     assert_eq!(answer["kind"], "application/grpc-web-text+proto", "{answer} {errors:?}");
