@@ -5,6 +5,7 @@ mod drops;
 mod jobs;
 mod notifications;
 mod players;
+mod rules;
 mod simulate;
 mod trace;
 mod try_it;
@@ -25,6 +26,7 @@ pub(crate) use notifications::{
     Webhooks, WebhooksCommand,
 };
 pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
+pub(crate) use rules::{Rules, RulesCommand};
 pub(crate) use simulate::Simulate;
 pub(crate) use trace::Trace;
 pub(crate) use try_it::{TryIt, TryItCommand};
@@ -61,6 +63,7 @@ pub enum Command {
     Entitlements(Entitlements),
     Tickets(Tickets),
     Backfills(Backfills),
+    Rules(Rules),
     Allocations(Allocations),
     AuditLog(AuditLog),
     Token(Token),

@@ -17,6 +17,7 @@ mod limits;
 mod locks;
 mod migrate;
 mod outbox;
+mod rules;
 mod serve;
 mod simulate;
 mod status;
@@ -89,6 +90,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitStatus> {
         Command::Users(args) => runtime()?.block_on(users::run(args)),
         Command::Entitlements(args) => runtime()?.block_on(entitlements::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
+        Command::Rules(args) => rules::run(&args),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Backfills(args) => runtime()?.block_on(backfills::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),

@@ -39,6 +39,44 @@ async fn help_texts_match_the_snapshots() {
 }
 
 #[tokio::test]
+async fn rule_sets_are_checked_tested_and_imported() {
+    let example = |name: &str| format!("{}/../../examples/rules/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (code, found, errors) = run(playhouse(&["rules", "check", &example("ranked-5v5.toml")])).await;
+    assert_eq!(code, 0, "{errors}");
+    assert!(found.ends_with("ranked-5v5: 2 teams, 10 players, 4 rules\n"), "{found}");
+    let (code, found, errors) = run(playhouse(&["rules", "test", &example("ladder-1v1.test.toml")])).await;
+    assert_eq!(code, 0, "{errors}");
+    assert!(found.contains("ok   the nearest skill is chosen"), "{found}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_string_lossy().into_owned()
+    };
+    let bad = write("bad.toml", "name = \"bad\"\n[teams.red]\nmin = 3\nmax = 2\ncolour = 1\n");
+    let (code, _, errors) = run(playhouse(&["rules", "check", &bad])).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("bad.toml:2:8: teams.red: min (3) is larger than max (2)"), "{errors}");
+    assert!(errors.contains("bad.toml:5:1: teams.red: no such field: colour"), "{errors}");
+
+    let wrong =
+        std::fs::read_to_string(example("ladder-1v1.test.toml")).unwrap().replace("ben\"]", "anna\"]");
+    let wrong = wrong.replace("ladder-1v1.toml", &example("ladder-1v1.toml"));
+    let (code, found, _) = run(playhouse(&["rules", "test", &write("wrong.test.toml", &wrong)])).await;
+    assert_eq!(code, 1);
+    assert!(found.contains("FAIL"), "{found}");
+
+    let flexmatch =
+        r#"{"name": "f", "teams": [{"name": "a", "minPlayers": 1, "maxPlayers": 2}], "surprise": 1}"#;
+    let (code, found, errors) = run(playhouse(&["rules", "import", &write("f.json", flexmatch)])).await;
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("surprise is not known and not kept"), "{errors}");
+    let (code, _, errors) = run(playhouse(&["rules", "check", &write("f.toml", &found)])).await;
+    assert_eq!(code, 0, "{errors}");
+}
+
+#[tokio::test]
 async fn version_is_printed() {
     let (code, version, _) = run(playhouse(&["--version"])).await;
     assert_eq!((code, version.as_str()), (0, concat!("playhouse ", env!("CARGO_PKG_VERSION"), "\n")));

@@ -1,0 +1,221 @@
+//! Finds matches: the oldest ticket is the pivot, and a match is built around it.
+
+mod balance;
+mod index;
+mod search;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use self::index::Index;
+use self::search::{Found, Search};
+use crate::judge::{Judge, Lineup};
+use crate::model::RuleSet;
+use crate::roles;
+use crate::ticket::{Candidate, Refusal, Ticket};
+
+/// How much a pass may do. The same pool, rule set, time and options give the same matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Chooses between candidates that are equally good.
+    pub seed: u64,
+    /// How many candidates are considered for a pivot. 0: 64, and four for each player of a match.
+    pub candidates: usize,
+    /// How many lineups are tried for a pivot, after the first attempt failed.
+    pub pivot_budget: u32,
+    /// How many of them in one pass. Afterwards each pivot has only its first attempt.
+    pub pass_budget: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 0, candidates: 0, pivot_budget: 2_000, pass_budget: 400_000 }
+    }
+}
+
+impl Options {
+    /// Tries every lineup. For small pools only.
+    pub const EXHAUSTIVE: Self =
+        Self { seed: 0, candidates: usize::MAX, pivot_budget: u32::MAX, pass_budget: u32::MAX };
+}
+
+/// What a pass found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pass {
+    /// In the order of their oldest tickets.
+    pub matches: Vec<Match>,
+    /// Tickets that the rule set cannot match, whoever else waits.
+    pub refused: Vec<Refusal>,
+    /// How often each rule was passed and failed, in the order of the rules.
+    pub evaluations: Vec<Evaluations>,
+    /// How many searches ended because of the budget.
+    pub cut_short: usize,
+}
+
+/// How often a rule was evaluated, by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evaluations {
+    pub passed: u64,
+    pub failed: u64,
+}
+
+/// Tickets that play together. Tickets are indexes into the given ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Match {
+    pub oldest: usize,
+    pub teams: Vec<TeamLineup>,
+    /// The regions that the latency rules admit, with the average latency, the best first.
+    pub regions: Vec<(Arc<str>, f64)>,
+    pub quality: f64,
+}
+
+impl Match {
+    /// Returns all tickets, team by team.
+    pub fn tickets(&self) -> impl Iterator<Item = usize> {
+        self.teams.iter().flat_map(|team| &team.tickets).copied()
+    }
+
+    /// Returns how many more players the match has room for.
+    pub fn open(&self) -> usize {
+        self.teams.iter().map(|team| team.open).sum()
+    }
+}
+
+/// One team of a match.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TeamLineup {
+    pub name: Arc<str>,
+    pub tickets: Vec<usize>,
+    /// The role of each player, in the order of the tickets and their players. Empty if the team has no roles.
+    pub roles: Vec<Arc<str>>,
+    /// How many more players it has room for.
+    pub open: usize,
+}
+
+impl RuleSet {
+    /// Finds matches among tickets. Time is in milliseconds, as in the tickets.
+    pub fn find_matches(&self, tickets: &[Ticket], now: i64, options: Options) -> Pass {
+        let pool = Pool::new(self, tickets, options.seed);
+        let mut pass =
+            Pass { evaluations: vec![Evaluations::default(); self.rules.len()], ..Pass::default() };
+        let judge = Judge { rules: self, pool: &pool.candidates, now };
+        let mut matcher = Matcher::new(judge, options);
+        for pivot in 0..pool.candidates.len() {
+            if matcher.is_taken(pivot) {
+                continue;
+            }
+            if let Some(lineup) = matcher.find(pivot, &mut pass) {
+                pass.matches.push(pool.describe(&judge, pivot, &lineup));
+            }
+        }
+        pass.refused = pool.refused;
+        pass
+    }
+}
+
+/// The tickets that the rule set can match, the oldest first.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) candidates: Vec<Candidate>,
+    /// The index of each candidate in the given tickets.
+    pub(crate) origins: Vec<usize>,
+    pub(crate) refused: Vec<Refusal>,
+}
+
+impl Pool {
+    pub(crate) fn new(rules: &RuleSet, tickets: &[Ticket], seed: u64) -> Self {
+        let (mut prepared, mut refused) = (Vec::with_capacity(tickets.len()), Vec::new());
+        for (origin, ticket) in tickets.iter().enumerate() {
+            match ticket.prepare(rules, seed) {
+                Ok(candidate) => prepared.push((candidate, origin)),
+                Err(refusal) => refused.push(refusal),
+            }
+        }
+        prepared
+            .sort_by(|(one, _), (two, _)| one.created.cmp(&two.created).then_with(|| one.id.cmp(&two.id)));
+        let (mut candidates, origins): (Vec<Candidate>, Vec<usize>) = prepared.into_iter().unzip();
+        mark_shared_players(&mut candidates);
+        Self { candidates, origins, refused }
+    }
+
+    fn describe(&self, judge: &Judge<'_>, pivot: usize, lineup: &Lineup) -> Match {
+        let teams = judge.rules.slots.iter().zip(lineup).map(|(slot, tickets)| {
+            let team = &judge.rules.teams[slot.team];
+            let players = judge.members(tickets);
+            let roles =
+                roles::assign(&team.roles, judge.rules.role_attribute, &players, 0).unwrap_or_default();
+            TeamLineup {
+                name: slot.name.clone(),
+                tickets: tickets.iter().map(|ticket| self.origins[*ticket]).collect(),
+                roles: roles.iter().map(|role| team.roles[*role].name.clone()).collect(),
+                open: team.max.saturating_sub(players.len()),
+            }
+        });
+        Match {
+            oldest: self.origins[pivot],
+            teams: teams.collect(),
+            regions: judge.admitted_regions(lineup),
+            quality: judge.quality(lineup),
+        }
+    }
+}
+
+/// Marks the tickets with a player who is in another ticket too.
+fn mark_shared_players(candidates: &mut [Candidate]) {
+    let mut times: HashMap<&str, u32> = HashMap::with_capacity(candidates.len());
+    for player in candidates.iter().flat_map(|candidate| &candidate.players) {
+        *times.entry(&player.id).or_default() += 1;
+    }
+    let is_shared = |candidate: &Candidate| {
+        candidate.players.iter().any(|player| times.get(&*player.id).is_some_and(|times| *times > 1))
+    };
+    let shared: Vec<bool> = candidates.iter().map(is_shared).collect();
+    for (candidate, shared) in candidates.iter_mut().zip(shared) {
+        candidate.shares_player = shared;
+    }
+}
+
+/// The state of one pass.
+#[derive(Debug)]
+pub(crate) struct Matcher<'a> {
+    judge: Judge<'a>,
+    options: Options,
+    index: Index,
+    budget: u32,
+}
+
+impl<'a> Matcher<'a> {
+    pub(crate) fn new(judge: Judge<'a>, options: Options) -> Self {
+        let index = Index::new(judge.rules, judge.pool);
+        Self { judge, options, index, budget: options.pass_budget }
+    }
+
+    pub(crate) fn is_taken(&self, ticket: usize) -> bool {
+        self.index.is_taken(ticket)
+    }
+
+    /// Builds a match around a ticket that is not older than any free one. Takes its tickets out of the pool. A pivot without a
+    /// match is taken out too: a younger pivot could not match it either, because relaxations follow the oldest ticket.
+    pub(crate) fn find(&mut self, pivot: usize, pass: &mut Pass) -> Option<Lineup> {
+        let budget = self.options.pivot_budget.min(self.budget);
+        let mut search = Search::new(self.judge, pivot, budget, &mut pass.evaluations);
+        let count = match self.options.candidates {
+            0 => 64 + 4 * self.judge.rules.max_players(),
+            count => count,
+        };
+        let found = search.run(&mut self.index, count);
+        self.budget = self.budget.saturating_sub(budget - search.budget_left());
+        self.index.take(pivot);
+        match found {
+            Found::Match(lineup) => {
+                lineup.iter().flatten().for_each(|ticket| self.index.take(*ticket));
+                Some(lineup)
+            }
+            Found::Nothing => None,
+            Found::CutShort => {
+                pass.cut_short += 1;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! Builds one match: a first attempt that takes candidates in order, then a search over all lineups within a budget.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Evaluations;
+use super::index::{Index, is_window_exact};
+use crate::judge::{Bounds, Judge, Lineup, range};
+use crate::model::{Age, AttributeKind, MapKey, Party, RuleKind, SortBy, Value};
+use crate::roles;
+use crate::ticket::Candidate;
+
+/// How a search ended.
+#[derive(Debug)]
+pub(super) enum Found {
+    Match(Lineup),
+    Nothing,
+    CutShort,
+}
+
+/// How many tickets the index yields for each candidate that is wanted, at most, so that one pivot does not read the whole pool.
+const SCANNED_PER_CANDIDATE: usize = 20;
+/// How many tickets the first attempt gives up again, one by one, before it fails.
+const MAX_SHRINK: usize = 12;
+
+/// The search around one pivot.
+#[derive(Debug)]
+pub(super) struct Search<'a, 'b> {
+    pub(super) judge: Judge<'a>,
+    pivot: usize,
+    /// The fewest players of each team that can do.
+    min: Vec<usize>,
+    /// Rules that a further ticket cannot mend, and which of their limits.
+    lasting: Vec<(usize, Bounds)>,
+    /// Rules on the range of a number, with the limit.
+    ranges: Vec<(usize, usize, Party, f64)>,
+    /// Rules on equal texts.
+    texts: Vec<(usize, usize)>,
+    latency: Option<(usize, Option<f64>)>,
+    candidates: Vec<usize>,
+    pub(super) lineup: Lineup,
+    pub(super) counts: Vec<usize>,
+    /// The lowest and highest number of the lineup for each of `ranges`.
+    now: Vec<(f64, f64)>,
+    /// What was added, with the numbers before.
+    added: Vec<(usize, Vec<(f64, f64)>)>,
+    budget: u32,
+    was_cut_short: bool,
+    evaluations: &'b mut [Evaluations],
+}
+
+impl<'a, 'b> Search<'a, 'b> {
+    pub(super) fn new(
+        judge: Judge<'a>,
+        pivot: usize,
+        budget: u32,
+        evaluations: &'b mut [Evaluations],
+    ) -> Self {
+        let rules = judge.rules;
+        let pivot_age = judge.pool[pivot].age(judge.now);
+        let (mut lasting, mut ranges, mut texts, mut latency) = (Vec::new(), Vec::new(), Vec::new(), None);
+        for (at, rule) in rules.conditions() {
+            let follows_pivot =
+                rule.age == Age::Oldest || rule.schedules().iter().all(|(_, schedule)| schedule.is_fixed());
+            let may_be_off = if follows_pivot { rule.is_off(pivot_age) } else { true };
+            if may_be_off {
+                continue;
+            }
+            match rule.kind {
+                RuleKind::BatchDistance { attribute }
+                    if rules.attributes[attribute].kind == AttributeKind::Number =>
+                {
+                    if let Some(limit) = rule.max.at(pivot_age) {
+                        ranges.push((at, attribute, rule.party, limit));
+                    }
+                }
+                RuleKind::BatchDistance { attribute } if rule.max.at(pivot_age).unwrap_or(0.0) < 1.0 => {
+                    texts.push((at, attribute))
+                }
+                RuleKind::Latency { .. } if latency.is_none() => {
+                    latency = Some((at, rule.max.at(pivot_age)));
+                }
+                _ => {
+                    let bounds = rule.lasting_bounds(rules);
+                    if bounds.min || bounds.max {
+                        lasting.push((at, bounds));
+                    }
+                }
+            }
+        }
+        let min = |team: &crate::model::Team| {
+            if team.age == Age::Oldest || team.min.is_fixed() {
+                return team.min_at(pivot_age);
+            }
+            let lowest = team
+                .min
+                .changes()
+                .into_iter()
+                .filter_map(|age| team.min.at(age))
+                .fold(team.min.at(0.0).unwrap_or(0.0), f64::min);
+            lowest.max(0.0) as usize
+        };
+        let now = vec![(f64::INFINITY, f64::NEG_INFINITY); ranges.len()];
+        Self {
+            judge,
+            pivot,
+            min: rules.slots.iter().map(|slot| min(&rules.teams[slot.team])).collect(),
+            lasting,
+            ranges,
+            texts,
+            latency,
+            candidates: Vec::new(),
+            lineup: vec![Vec::new(); rules.slots.len()],
+            counts: vec![0; rules.slots.len()],
+            now,
+            added: Vec::new(),
+            budget,
+            was_cut_short: false,
+            evaluations,
+        }
+    }
+
+    pub(super) fn budget_left(&self) -> u32 {
+        self.budget
+    }
+
+    /// Finds a match around the pivot: in each region that it can play in, the nearest first.
+    pub(super) fn run(&mut self, index: &mut Index, count: usize) -> Found {
+        let pivot = &self.judge.pool[self.pivot];
+        let Some((rule, limit)) = self.latency else {
+            return self.run_in(index, None, count);
+        };
+        let mut regions: Vec<&(Arc<str>, f64)> =
+            pivot.latency.iter().filter(|(_, latency)| limit.is_none_or(|limit| *latency <= limit)).collect();
+        if regions.is_empty() {
+            self.evaluations[rule].failed += 1;
+        }
+        regions.sort_by(|one, two| one.1.total_cmp(&two.1).then_with(|| one.0.cmp(&two.0)));
+        for (region, _) in regions {
+            let found = self.run_in(index, Some(region), count);
+            if matches!(found, Found::Match(_)) {
+                return found;
+            }
+        }
+        if self.was_cut_short { Found::CutShort } else { Found::Nothing }
+    }
+
+    fn run_in(&mut self, index: &mut Index, region: Option<&Arc<str>>, count: usize) -> Found {
+        self.gather(index, region, count);
+        let available: usize = self.judge.pool[self.pivot].players.len() + self.judge.size(&self.candidates);
+        let found = available >= self.min.iter().sum() && (self.first_attempt() || self.search_all());
+        if found {
+            let lineup = std::mem::replace(&mut self.lineup, vec![Vec::new(); self.counts.len()]);
+            return Found::Match(lineup);
+        }
+        if self.was_cut_short { Found::CutShort } else { Found::Nothing }
+    }
+
+    /// Lists candidates that the pivot could play with, in order.
+    fn gather(&mut self, index: &mut Index, region: Option<&Arc<str>>, count: usize) {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        let window = self
+            .ranges
+            .iter()
+            .find(|(_, attribute, party, _)| index.number == Some(*attribute) && is_window_exact(*party))
+            .copied();
+        let (pool, pivot) = (self.judge.pool, self.pivot);
+        let mut left = count.saturating_mul(SCANNED_PER_CANDIDATE);
+        let largest = self.judge.rules.teams.iter().map(|team| team.max).max().unwrap_or(0);
+        let sorts = self.judge.rules.rules.iter().any(|rule| matches!(rule.kind, RuleKind::Sort { .. }));
+        let is_nearest_first = !sorts;
+        index.candidates(pool, pivot, region, |ticket| {
+            left -= 1;
+            if let Some((_, attribute, _, limit)) = window {
+                let distance = (pool[ticket].averages[attribute] - pool[pivot].averages[attribute]).abs();
+                // The others are farther away.
+                if !is_within(0.0, distance, limit) && is_nearest_first {
+                    return false;
+                }
+            }
+            if pool[ticket].players.len() <= largest && self.suits(ticket, region) {
+                candidates.push(ticket);
+            }
+            left > 0 && candidates.len() < count
+        });
+        if sorts {
+            self.sort(&mut candidates);
+        }
+        self.candidates = candidates;
+    }
+
+    /// Returns whether the pivot and one candidate pass the rules that look at two tickets.
+    fn suits(&mut self, ticket: usize, region: Option<&Arc<str>>) -> bool {
+        let pool = self.judge.pool;
+        let (pivot, candidate) = (&pool[self.pivot], &pool[ticket]);
+        for at in 0..self.ranges.len() {
+            let (rule, attribute, party, limit) = self.ranges[at];
+            let (low, high) = range(pivot, attribute, party);
+            let (other_low, other_high) = range(candidate, attribute, party);
+            if !self.note(rule, is_within(low.min(other_low), high.max(other_high), limit)) {
+                return false;
+            }
+        }
+        for at in 0..self.texts.len() {
+            let (rule, attribute) = self.texts[at];
+            let is_equal = pivot.players[0].values[attribute] == candidate.players[0].values[attribute];
+            if !self.note(rule, is_equal) {
+                return false;
+            }
+        }
+        match (self.latency, region) {
+            (Some((rule, limit)), Some(region)) => {
+                let latency = candidate.latency_to(region);
+                self.note(rule, latency.is_some_and(|latency| limit.is_none_or(|limit| latency <= limit)))
+            }
+            _ => true,
+        }
+    }
+
+    /// Counts an evaluation.
+    fn note(&mut self, rule: usize, passed: bool) -> bool {
+        let evaluations = &mut self.evaluations[rule];
+        *if passed { &mut evaluations.passed } else { &mut evaluations.failed } += 1;
+        passed
+    }
+
+    fn sort(&self, candidates: &mut [usize]) {
+        let pool = self.judge.pool;
+        let anchor = &pool[self.pivot];
+        let sorts: Vec<_> = self
+            .judge
+            .rules
+            .rules
+            .iter()
+            .filter_map(|rule| match rule.kind {
+                RuleKind::Sort { by, attribute, key, is_descending } => {
+                    Some((by, attribute, key, is_descending, rule.party))
+                }
+                _ => None,
+            })
+            .collect();
+        let order = |one: &usize, two: &usize| {
+            for (by, attribute, key, is_descending, party) in &sorts {
+                let sort_key = |ticket: usize| sort_key(&pool[ticket], anchor, *by, *attribute, *key, *party);
+                let order = compare_keys(&sort_key(*one), &sort_key(*two), *is_descending);
+                if order != Ordering::Equal {
+                    return order;
+                }
+            }
+            pool[*one].tie.cmp(&pool[*two].tie).then(one.cmp(two))
+        };
+        candidates.sort_by(order);
+    }
+
+    /// Puts a ticket into a team if no rule is broken for good.
+    pub(super) fn add(&mut self, ticket: usize, slot: usize) -> bool {
+        let rules = self.judge.rules;
+        let candidate = &self.judge.pool[ticket];
+        let team = &rules.teams[rules.slots[slot].team];
+        let count = self.counts[slot] + candidate.players.len();
+        if count > team.max || self.meets_itself(candidate) {
+            return false;
+        }
+        let before = self.now.clone();
+        for at in 0..self.ranges.len() {
+            let (rule, attribute, party, limit) = self.ranges[at];
+            let (low, high) = range(candidate, attribute, party);
+            let (low, high) = (self.now[at].0.min(low), self.now[at].1.max(high));
+            if !self.note(rule, is_within(low, high, limit)) {
+                self.now = before;
+                return false;
+            }
+            self.now[at] = (low, high);
+        }
+        self.lineup[slot].push(ticket);
+        let has_roles = team.roles.is_empty()
+            || roles::assign(
+                &team.roles,
+                rules.role_attribute,
+                &self.judge.members(&self.lineup[slot]),
+                team.max - count,
+            )
+            .is_some();
+        let judge = self.judge;
+        let mut holds = has_roles;
+        for at in 0..self.lasting.len() {
+            let (rule, bounds) = self.lasting[at];
+            holds = holds && {
+                let passed = judge.excess(&rules.rules[rule], &self.lineup, bounds) == 0.0;
+                self.note(rule, passed)
+            };
+        }
+        if !holds {
+            self.lineup[slot].pop();
+            self.now = before;
+            return false;
+        }
+        self.counts[slot] = count;
+        self.added.push((slot, before));
+        true
+    }
+
+    /// Takes the last added ticket out. Not for lineups in which tickets were swapped.
+    fn undo(&mut self) {
+        if let Some((slot, before)) = self.added.pop() {
+            if let Some(ticket) = self.lineup[slot].pop() {
+                self.counts[slot] -= self.judge.pool[ticket].players.len();
+            }
+            self.now = before;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.lineup.iter_mut().for_each(Vec::clear);
+        self.counts.fill(0);
+        self.now.fill((f64::INFINITY, f64::NEG_INFINITY));
+        self.added.clear();
+    }
+
+    /// Returns whether a player of the ticket is in the lineup already, through another ticket.
+    fn meets_itself(&self, candidate: &Candidate) -> bool {
+        let is_there = |member: &crate::ticket::Member| {
+            let mut others =
+                self.lineup.iter().flatten().flat_map(|ticket| &self.judge.pool[*ticket].players);
+            others.any(|other| other.id == member.id)
+        };
+        candidate.shares_player && candidate.players.iter().any(is_there)
+    }
+
+    /// Lists the teams to try for a ticket: those that need players, then those with the most room. Of equal teams without players
+    /// only the first.
+    fn slots_for(&self, size: usize) -> Vec<usize> {
+        let rules = self.judge.rules;
+        let max = |slot: usize| rules.teams[rules.slots[slot].team].max;
+        let is_new = |slot: usize| {
+            self.counts[slot] > 0
+                || !(0..slot).any(|earlier| {
+                    self.counts[earlier] == 0 && rules.slots[earlier].team == rules.slots[slot].team
+                })
+        };
+        let mut slots: Vec<usize> = (0..self.counts.len())
+            .filter(|slot| self.counts[*slot] + size <= max(*slot) && is_new(*slot))
+            .collect();
+        slots.sort_by_key(|slot| {
+            (self.counts[*slot] >= self.min[*slot], Reverse(max(*slot) - self.counts[*slot]), *slot)
+        });
+        slots
+    }
+
+    fn add_anywhere(&mut self, ticket: usize) -> bool {
+        let slots = self.slots_for(self.judge.pool[ticket].players.len());
+        slots.into_iter().any(|slot| self.add(ticket, slot))
+    }
+
+    /// Takes candidates in order until all teams are full, swaps tickets until the rules hold, and gives tickets up if they do not.
+    fn first_attempt(&mut self) -> bool {
+        self.clear();
+        if !self.add_anywhere(self.pivot) {
+            return false;
+        }
+        let most = self.judge.rules.max_players();
+        for at in 0..self.candidates.len() {
+            if self.counts.iter().sum::<usize>() >= most {
+                break;
+            }
+            self.add_anywhere(self.candidates[at]);
+        }
+        let full = (self.lineup.clone(), self.counts.clone());
+        let taken: Vec<usize> = full.0.iter().flatten().copied().collect();
+        for given_up in 0..=MAX_SHRINK {
+            if self.is_enough() && self.is_match_after_swaps() {
+                self.improve();
+                return true;
+            }
+            if given_up + 1 >= taken.len() {
+                break;
+            }
+            self.undo();
+            if self.counts.iter().sum::<usize>() < self.min.iter().sum() {
+                break;
+            }
+        }
+        false
+    }
+
+    fn is_enough(&self) -> bool {
+        self.counts.iter().zip(&self.min).all(|(count, min)| count >= min)
+    }
+
+    /// Returns whether the lineup is a match, possibly after swaps. Otherwise it is unchanged.
+    fn is_match_after_swaps(&mut self) -> bool {
+        if self.is_match() {
+            return true;
+        }
+        let before = (self.lineup.clone(), self.counts.clone());
+        if self.repair() {
+            return true;
+        }
+        (self.lineup, self.counts) = before;
+        false
+    }
+
+    /// Returns whether the lineup is a match. Counts the evaluation of each rule.
+    pub(super) fn is_match(&mut self) -> bool {
+        if !self.judge.is_complete(&self.lineup) {
+            return false;
+        }
+        let judge = self.judge;
+        for (at, rule) in judge.rules.conditions() {
+            let passed = judge.passes(rule, &self.lineup);
+            if !self.note(at, passed) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Spends some of the budget. Returns false once there is none.
+    pub(super) fn spend(&mut self) -> bool {
+        let has_budget = self.budget > 0;
+        self.budget = self.budget.saturating_sub(1);
+        self.was_cut_short |= !has_budget;
+        has_budget
+    }
+
+    /// Tries all lineups within the budget, then adds further candidates to the first match found.
+    fn search_all(&mut self) -> bool {
+        let mut left = vec![0; self.candidates.len() + 1];
+        for at in (0..self.candidates.len()).rev() {
+            left[at] = left[at + 1] + self.judge.pool[self.candidates[at]].players.len();
+        }
+        for slot in self.slots_for_pivot() {
+            self.clear();
+            if self.add(self.pivot, slot) && self.descend(0, true, &left) {
+                self.grow();
+                self.improve();
+                return true;
+            }
+        }
+        false
+    }
+
+    fn slots_for_pivot(&mut self) -> Vec<usize> {
+        self.clear();
+        self.slots_for(self.judge.pool[self.pivot].players.len())
+    }
+
+    fn descend(&mut self, at: usize, has_changed: bool, left: &[usize]) -> bool {
+        if !self.spend() {
+            return false;
+        }
+        if has_changed && self.is_enough() && self.is_match() {
+            return true;
+        }
+        let missing: usize =
+            self.counts.iter().zip(&self.min).map(|(count, min)| min.saturating_sub(*count)).sum();
+        if at == self.candidates.len() || missing > left[at] {
+            return false;
+        }
+        let ticket = self.candidates[at];
+        for slot in self.slots_for(self.judge.pool[ticket].players.len()) {
+            if self.add(ticket, slot) {
+                if self.descend(at + 1, true, left) {
+                    return true;
+                }
+                self.undo();
+            }
+        }
+        self.descend(at + 1, false, left)
+    }
+
+    /// Adds candidates one by one while the lineup stays a match.
+    fn grow(&mut self) {
+        for at in 0..self.candidates.len() {
+            let ticket = self.candidates[at];
+            if self.lineup.iter().any(|tickets| tickets.contains(&ticket)) {
+                continue;
+            }
+            for slot in self.slots_for(self.judge.pool[ticket].players.len()) {
+                if self.add(ticket, slot) {
+                    if self.is_match() {
+                        break;
+                    }
+                    self.undo();
+                }
+            }
+        }
+    }
+}
+
+fn is_within(low: f64, high: f64, limit: f64) -> bool {
+    high - low <= limit + 1e-9
+}
+
+/// What a candidate is sorted by.
+#[derive(Debug)]
+enum SortKey {
+    Number(f64),
+    Text(Arc<str>),
+    /// Comes last in both directions.
+    Missing,
+}
+
+fn sort_key(
+    ticket: &Candidate,
+    anchor: &Candidate,
+    by: SortBy,
+    attribute: usize,
+    key: MapKey,
+    party: Party,
+) -> SortKey {
+    match &anchor.players[0].values[attribute] {
+        Value::Text(_) => match &ticket.players[0].values[attribute] {
+            Value::Text(text) => SortKey::Text(text.clone()),
+            _ => SortKey::Missing,
+        },
+        Value::NumberMap(_) => {
+            // The anchor's best entry is used for everyone.
+            let best = best_key(anchor, attribute, key);
+            let value = |candidate: &Candidate| {
+                best.as_ref().and_then(|best| map_value(candidate, attribute, best, party))
+            };
+            let Some(found) = value(ticket) else { return SortKey::Missing };
+            SortKey::Number(match by {
+                SortBy::Value => found,
+                SortBy::Distance => value(anchor).map_or(f64::INFINITY, |mine| (found - mine).abs()),
+            })
+        }
+        _ => {
+            let value = range(ticket, attribute, party).0;
+            SortKey::Number(match by {
+                SortBy::Value => value,
+                SortBy::Distance => (value - range(anchor, attribute, party).0).abs(),
+            })
+        }
+    }
+}
+
+fn best_key(anchor: &Candidate, attribute: usize, key: MapKey) -> Option<Arc<str>> {
+    let Value::NumberMap(map) = &anchor.players[0].values[attribute] else { return None };
+    let better = |one: &(&Arc<str>, &f64), two: &(&Arc<str>, &f64)| {
+        one.1.total_cmp(two.1).then_with(|| two.0.cmp(one.0))
+    };
+    let best = match key {
+        MapKey::Min => map.iter().min_by(|one, two| one.1.total_cmp(two.1).then_with(|| one.0.cmp(two.0))),
+        MapKey::Max => map.iter().max_by(better),
+    };
+    best.map(|(name, _)| name.clone())
+}
+
+fn map_value(ticket: &Candidate, attribute: usize, key: &str, party: Party) -> Option<f64> {
+    let values: Vec<f64> = ticket
+        .players
+        .iter()
+        .filter_map(|player| match &player.values[attribute] {
+            Value::NumberMap(map) => find(map, key),
+            _ => None,
+        })
+        .collect();
+    match party {
+        _ if values.is_empty() => None,
+        Party::Min => values.iter().copied().reduce(f64::min),
+        Party::Max => values.iter().copied().reduce(f64::max),
+        _ => Some(values.iter().sum::<f64>() / values.len() as f64),
+    }
+}
+
+fn find(map: &BTreeMap<Arc<str>, f64>, key: &str) -> Option<f64> {
+    map.get(key).copied()
+}
+
+fn compare_keys(one: &SortKey, two: &SortKey, is_descending: bool) -> Ordering {
+    let order = match (one, two) {
+        (SortKey::Number(one), SortKey::Number(two)) => one.total_cmp(two),
+        (SortKey::Text(one), SortKey::Text(two)) => one.cmp(two),
+        (SortKey::Missing, SortKey::Missing) => return Ordering::Equal,
+        (SortKey::Missing, _) => return Ordering::Greater,
+        (_, SortKey::Missing) => return Ordering::Less,
+        (SortKey::Number(_), SortKey::Text(_)) => Ordering::Less,
+        (SortKey::Text(_), SortKey::Number(_)) => Ordering::Greater,
+    };
+    if is_descending { order.reverse() } else { order }
+}
