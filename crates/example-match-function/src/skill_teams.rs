@@ -82,7 +82,7 @@ impl MatchFunction for SkillTeams {
                     let taken: HashSet<_> = players.iter().map(|ticket| ticket.id.clone()).collect();
                     free.retain(|ticket| !taken.contains(&ticket.id));
                     // Closer matches have a higher score.
-                    proposals.push(Proposal { tickets: players, score: -farthest });
+                    proposals.push(Proposal { tickets: players, score: -farthest, lineup: None });
                 }
             }
         }

@@ -296,7 +296,8 @@ impl MatchmakingAdmin {
     /// Explains, pool by pool, what keeps a ticket out of a match of this profile.
     fn explain_profile(&self, profile: &Profile, ticket: &Ticket, others: &[Arc<Ticket>]) -> Vec<String> {
         let now = self.now();
-        let explain = |pool: &Arc<crate::model::Pool>| {
+        let tickets = others;
+        let explain = |pool: &Arc<crate::model::Pool>| -> Vec<String> {
             let obstacles: Vec<String> =
                 pool.obstacles(ticket, now).map(|filter| format!("`{filter}`")).collect();
             let place = format!("profile {}, pool {}", profile.name, pool.name);
@@ -305,15 +306,21 @@ impl MatchmakingAdmin {
                 let count = base::counted(admitted.saturating_sub(1), "other ticket");
                 let sample = if others.len() == EXPLAINED { " of the 1,000 oldest" } else { "" };
                 let others = format!("{place}: admitted, with {count}{sample}");
-                match profile.function.size() {
+                let found = match profile.function.size() {
                     Some(size) => format!("{others}; {} of {size} found", admitted.min(size)),
                     None => others,
-                }
+                };
+                let pool: Vec<Arc<Ticket>> =
+                    tickets.iter().filter(|other| pool.admits(other, now)).cloned().collect();
+                let reasons = profile.function.explain(ticket, &pool, now);
+                std::iter::once(found)
+                    .chain(reasons.into_iter().map(|reason| format!("{place}: {reason}")))
+                    .collect()
             } else {
-                format!("{place}: excluded by {}", obstacles.join(", "))
+                vec![format!("{place}: excluded by {}", obstacles.join(", "))]
             }
         };
-        profile.pools.iter().map(explain).collect()
+        profile.pools.iter().flat_map(explain).collect()
     }
 }
 

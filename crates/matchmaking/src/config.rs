@@ -15,14 +15,15 @@ use base::Clock;
 use redis_store::RedisUrl;
 
 use crate::backend::BackendConfig;
-use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, StaticList};
+use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, RuleFunction, StaticList};
 use crate::frontend::FrontendConfig;
+use crate::metrics::Metrics;
 use crate::players::Queue;
 use crate::query::QueryConfig;
 use crate::store::Rules;
 
 use self::assigner::{AssignerConfig, AssignerKind};
-use self::profile::ProfileConfig;
+use self::profile::{FunctionConfig, ProfileConfig};
 
 /// The settings of matchmaking.
 #[derive(Clone, Debug)]
@@ -160,7 +161,12 @@ impl Config {
     pub fn or_demo(mut self) -> Self {
         if self.demo && self.profiles.is_empty() {
             let assigner = "demo".to_owned();
-            let profile = ProfileConfig { players: 2, assigner: assigner.clone(), pools: BTreeMap::new() };
+            let profile = ProfileConfig {
+                function: FunctionConfig::Fifo,
+                players: 2,
+                assigner: assigner.clone(),
+                pools: BTreeMap::new(),
+            };
             self.profiles.insert("duel".to_owned(), profile);
             let addresses = vec![format!("{}.demo.invalid:7777", StaticList::MATCH_ID)];
             let demo = AssignerConfig {
@@ -197,13 +203,19 @@ impl Config {
     pub fn profiles(
         &self,
         assigners: &BTreeMap<String, Arc<dyn Assigner>>,
+        metrics: &Metrics,
     ) -> Result<Vec<Profile>, PluginError> {
         let profile = |(name, profile): (&String, &ProfileConfig)| {
             let assigner = assigners.get(&profile.assigner).cloned();
             Ok(Profile {
                 name: name.as_str().into(),
                 pools: profile.pools(),
-                function: Arc::new(Fifo::new(profile.players as usize)),
+                function: match &profile.function {
+                    FunctionConfig::Fifo => Arc::new(Fifo::new(profile.players as usize)),
+                    FunctionConfig::Rules(rules) => {
+                        Arc::new(RuleFunction::new(name.as_str().into(), rules.clone(), metrics.clone()))
+                    }
+                },
                 assigner: assigner.ok_or_else(|| format!("there is no assigner {}", profile.assigner))?,
             })
         };

@@ -17,6 +17,7 @@ mod evaluator;
 mod fifo;
 mod plugins;
 mod propose;
+mod rules;
 mod settle;
 mod webhook;
 
@@ -51,6 +52,7 @@ pub use plugins::{
     AllocationError, AllocationResponse, Allocator, Assigner, Evaluator, MatchFunction, PluginError,
     PluginFuture, Pools, Profile,
 };
+pub use rules::{PLAYERS_EXTENSION, RuleFunction};
 pub use webhook::{Webhook, WebhookConfig};
 
 /// How many ticks may settle at once.

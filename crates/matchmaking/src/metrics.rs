@@ -69,6 +69,17 @@ pub struct Instruments {
     director_matches: Family<OutcomeLabels, Counter>,
     function_calls: Family<OutcomeLabels, Counter>,
     evaluator_calls: Family<OutcomeLabels, Counter>,
+    rule_evaluations: Family<RuleLabels, Counter>,
+    rule_refused: Family<ProfileLabels, Counter>,
+    rule_cut_short: Family<ProfileLabels, Counter>,
+    rule_oldest_age: Family<ProfileLabels, Gauge<f64, AtomicU64>>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RuleLabels {
+    profile: String,
+    rule: String,
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -162,6 +173,10 @@ impl Metrics {
             director_matches: Family::default(),
             function_calls: Family::default(),
             evaluator_calls: Family::default(),
+            rule_evaluations: Family::default(),
+            rule_refused: Family::default(),
+            rule_cut_short: Family::default(),
+            rule_oldest_age: Family::default(),
         };
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
@@ -262,6 +277,46 @@ impl Instruments {
         );
     }
 
+    fn register_rules(&self, registry: &mut Registry) {
+        registry.register("rule_evaluations", "Evaluations of match rules", self.rule_evaluations.clone());
+        registry.register(
+            "rule_tickets_refused",
+            "Tickets, once per tick, that a rule set can never match: an attribute is missing or has another type",
+            self.rule_refused.clone(),
+        );
+        registry.register(
+            "rule_searches_cut_short",
+            "Searches for a match that ended at their budget",
+            self.rule_cut_short.clone(),
+        );
+        registry.register_with_unit(
+            "rule_oldest_age",
+            "Age of the oldest ticket that the rules of a profile did not match in the last tick",
+            Unit::Seconds,
+            self.rule_oldest_age.clone(),
+        );
+    }
+
+    /// Counts the evaluations of one rule.
+    pub(crate) fn add_rule_evaluations(&self, profile: &str, rule: &str, passed: u64, failed: u64) {
+        for (outcome, count) in [("passed", passed), ("failed", failed)] {
+            let labels = RuleLabels { profile: profile.to_owned(), rule: rule.to_owned(), outcome };
+            self.rule_evaluations.get_or_create(&labels).inc_by(count);
+        }
+    }
+
+    /// Counts the tickets that a rule set refused, and the searches that were cut short.
+    pub(crate) fn add_rule_searches(&self, profile: &str, refused: u64, cut_short: u64) {
+        let labels = ProfileLabels { profile: profile.to_owned() };
+        self.rule_refused.get_or_create(&labels).inc_by(refused);
+        self.rule_cut_short.get_or_create(&labels).inc_by(cut_short);
+    }
+
+    pub(crate) fn set_rule_oldest_age(&self, profile: &str, seconds: f64) {
+        let labels = ProfileLabels { profile: profile.to_owned() };
+        self.rule_oldest_age.get_or_create(&labels).set(seconds);
+    }
+
     fn register_our_own(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("playhouse_matchmaking");
         registry.register_with_unit(
@@ -358,6 +413,7 @@ impl Instruments {
             "Cycles in which the proposals of several calls were evaluated together, by outcome",
             self.evaluator_calls.clone(),
         );
+        self.register_rules(registry);
         registry.register("joins", "Requests of players to join a queue", self.joins.clone());
         registry.register(
             "players_present",

@@ -4,7 +4,7 @@ mod backfill;
 mod pool;
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -203,11 +203,35 @@ base::typed_id!(
 pub struct Proposal {
     pub tickets: Vec<Arc<Ticket>>,
     pub score: f64,
+    /// The teams, if the match function makes teams.
+    pub lineup: Option<Arc<Lineup>>,
+}
+
+/// Who plays with whom, and by which rules.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lineup {
+    pub rule_set: Arc<str>,
+    /// The version label of the rule set.
+    pub version: Option<Arc<str>>,
+    pub teams: Vec<Team>,
+    /// The roles of a ticket's players, if the teams have roles.
+    pub roles: HashMap<TicketId, Vec<Arc<str>>>,
+    /// The regions that suit all players, with their average latency in milliseconds, the best first.
+    pub regions: Vec<(Arc<str>, f64)>,
+}
+
+/// One team of a match.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Team {
+    pub name: Arc<str>,
+    pub tickets: Vec<TicketId>,
+    /// How many more players it has room for.
+    pub open: usize,
 }
 
 impl Proposal {
     pub fn new(tickets: Vec<Arc<Ticket>>) -> Self {
-        Self { tickets, score: 0.0 }
+        Self { tickets, score: 0.0, lineup: None }
     }
 }
 

@@ -259,6 +259,22 @@ pub(crate) fn any_from_json(value: &serde_json::Value) -> Option<Any> {
     Some(Any { type_url: VALUE.to_owned(), value: value.encode_to_bytes() })
 }
 
+#[cfg(test)]
+pub(crate) fn any_to_text(any: &Any) -> Option<String> {
+    text_from_any(&any_to_wire(any))
+}
+
+/// Converts a text with JSON, or a `google.protobuf.Value`, to JSON.
+pub(crate) fn any_to_json(any: &Any) -> Option<serde_json::Value> {
+    let any = any_to_wire(any);
+    if let Some(text) = text_from_any(&any) {
+        return serde_json::from_str(&text).ok();
+    }
+    let is_value = any.type_url.rsplit('/').next() == VALUE.rsplit('/').next();
+    let value = is_value.then(|| wkt::Value::decode_from_slice(&any.value).ok())??;
+    serde_json::to_value(value).ok()
+}
+
 /// Registers the types that an `Any` may have in JSON. Without it an `Any` is written in base64, and an object with
 /// `@type` cannot be read.
 pub(crate) fn register_types() {

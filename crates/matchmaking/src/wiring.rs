@@ -143,7 +143,7 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let store = Store::new(redis_store, redises, config.rules.clone(), clock.clone(), metrics.clone());
     let unusable = |source| OpenError::Unusable { store: "matchmaking.assigners", source };
     let assigners = config.assigners(clock).map_err(unusable)?;
-    let profiles = config.profiles(&assigners).map_err(unusable)?;
+    let profiles = config.profiles(&assigners, &metrics).map_err(unusable)?;
     let fetched = config.engine.fetch_limit;
     let admin = MatchmakingAdmin::new(store.clone(), profiles.clone(), fetched, clock.clone());
     // A program that embeds matchmaking may have no fleet.

@@ -57,7 +57,7 @@ mod tests {
             let (id, created) = (TicketId::parse(id).unwrap(), Moment::from_nanos(*created));
             Arc::new(Ticket { id, created, ..Ticket::default() })
         });
-        let proposal = Proposal { tickets: tickets.collect(), score };
+        let proposal = Proposal { tickets: tickets.collect(), score, lineup: None };
         Match { id: MatchId::generate(), profile: "p".into(), function: "f".into(), proposal }
     }
 

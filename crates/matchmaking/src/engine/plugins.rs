@@ -39,6 +39,11 @@ pub trait MatchFunction: Send + Sync + 'static {
     fn size(&self) -> Option<usize> {
         None
     }
+
+    /// Explains in a few lines why a ticket waits among others of its pool. Operators read them.
+    fn explain(&self, _ticket: &Ticket, _others: &[Arc<Ticket>], _now: Moment) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Chooses between matches that contain the same tickets.

@@ -145,6 +145,11 @@ impl Inner {
         claim: Claim,
         servers: &mut RequestedServers,
     ) -> Result<HashSet<MatchId>, Error> {
+        for match_ in matches {
+            if let (Some(lineup), Some(assignment)) = (&match_.lineup, servers.found.get_mut(&match_.id)) {
+                assignment.add_lineup(lineup);
+            }
+        }
         let found: Vec<(&Match, &Assignment)> =
             matches.iter().filter_map(|match_| Some((match_, servers.found.get(&match_.id)?))).collect();
         if found.is_empty() {

@@ -21,7 +21,7 @@ use webhook::{MessageId, Secrets};
 
 use super::plugins::{AllocationError, AllocationResponse, Allocator, Assigner, PluginError, PluginFuture};
 use crate::allocation::AbandonedMatch;
-use crate::model::{Assignment, Match, MatchId, Ticket};
+use crate::model::{Assignment, Match, MatchId, Team, Ticket, TicketId};
 use crate::wire;
 
 /// The largest response body that is read.
@@ -63,6 +63,30 @@ struct RequestedMatch<'a> {
     match_profile: &'a str,
     match_function: &'a str,
     tickets: Vec<RequestedTicket<'a>>,
+    /// The rule set that made the match, and its version. Absent for other match functions, as are teams and regions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_set: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_set_version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    teams: Vec<RequestedTeam<'a>>,
+    /// The regions that suit all players, the best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regions: Vec<RequestedRegion<'a>>,
+}
+
+#[derive(Serialize)]
+struct RequestedTeam<'a> {
+    name: &'a str,
+    ticket_ids: Vec<&'a str>,
+    /// How many more players it has room for.
+    open: usize,
+}
+
+#[derive(Serialize)]
+struct RequestedRegion<'a> {
+    name: &'a str,
+    latency_ms: f64,
 }
 
 #[derive(Serialize)]
@@ -234,12 +258,26 @@ impl Allocator for Webhook {
     }
 }
 
+fn requested_team(team: &Team) -> RequestedTeam<'_> {
+    let ticket_ids = team.tickets.iter().map(TicketId::as_str).collect();
+    RequestedTeam { name: &team.name, ticket_ids, open: team.open }
+}
+
 fn requested_match(match_: &Match) -> RequestedMatch<'_> {
+    let lineup = match_.lineup.as_deref();
     RequestedMatch {
         match_id: match_.id.to_string(),
         match_profile: &match_.profile,
         match_function: &match_.function,
         tickets: match_.tickets.iter().map(|ticket| requested_ticket(ticket)).collect(),
+        rule_set: lineup.map(|lineup| &*lineup.rule_set),
+        rule_set_version: lineup.and_then(|lineup| lineup.version.as_deref()),
+        teams: lineup.iter().flat_map(|lineup| &lineup.teams).map(requested_team).collect(),
+        regions: lineup
+            .iter()
+            .flat_map(|lineup| &lineup.regions)
+            .map(|(name, latency)| RequestedRegion { name, latency_ms: *latency })
+            .collect(),
     }
 }
 

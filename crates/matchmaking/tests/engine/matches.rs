@@ -110,7 +110,7 @@ async fn default_evaluator_prefers_score_then_age(world: World) {
     let scored = |tag: &str, score| {
         let first_two = function(move |pools| async move {
             let tickets: Vec<_> = pools.pools[0].1.iter().take(2).cloned().collect();
-            Ok(if tickets.len() == 2 { vec![Proposal { tickets, score }] } else { Vec::new() })
+            Ok(if tickets.len() == 2 { vec![Proposal { tickets, score, lineup: None }] } else { Vec::new() })
         });
         Profile { function: first_two, ..duels_of(tag) }
     };
