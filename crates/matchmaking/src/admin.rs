@@ -32,8 +32,8 @@ const HELD_BACK: &str = "no engine fetches tickets: unrecorded matches have reac
                          restore the database";
 
 /// Shown while no engine runs.
-const NO_ENGINE: &str = "no running process has the role matchmaking-engine, so no matches are made: start one with \
-                         `playhouse serve --roles matchmaking-engine`";
+const NO_ENGINE: &str = "no running process has the role matchmaking-engine, so only Directors make matches: start one \
+                         with `playhouse serve --roles matchmaking-engine`, or check that a Director calls FetchMatches";
 
 /// Matchmaking as operators see it.
 #[derive(Clone, Debug)]

@@ -5,6 +5,11 @@ use service::{Lease, ServiceStatus, StatusError};
 
 use crate::{Allocations, MatchmakingAdmin};
 
+/// Also names Directors, which are not part of the fleet: only their calls are known.
+const NO_ENGINE_ADVICE: &str = "start one with `playhouse serve --roles matchmaking-engine`, and add the role to \
+                                process.expected_roles; if Directors make your matches, check that they run and call \
+                                FetchMatches";
+
 pub(crate) async fn status(
     admin: &MatchmakingAdmin,
     allocations: &Allocations,
@@ -19,8 +24,7 @@ pub(crate) async fn status(
     // Also if `process.expected_roles` leaves the engine out: players wait for it.
     if count > 0 && !admin.has_engine().await {
         let what = format!("tickets wait ({count}), and no process has the role matchmaking-engine");
-        let advice = "start one with `playhouse serve --roles matchmaking-engine`, and add the role to process.expected_roles";
-        status.findings.push(Finding::failure(what, advice));
+        status.findings.push(Finding::failure(what, NO_ENGINE_ADVICE));
     }
     for failure in admin.assigner_failures(|_| true).await? {
         let advice = "check the assigner's service; engines call it again automatically";

@@ -60,9 +60,11 @@ async fn status_reports_a_role_without_a_process() {
         .unwrap();
     let ticket = ticket["id"].as_str().unwrap();
     let (_, shown, _) = run(fleet.run(&["tickets", "show", ticket, "--admin", admin])).await;
-    assert!(shown.contains("no running process has the role matchmaking-engine"), "{shown}");
+    let no_engine = "no running process has the role matchmaking-engine, so only Directors make matches";
+    assert!(shown.contains(no_engine), "{shown}");
 
-    fleet.eventually_status(admin, 1, &["tickets wait (1), and no process has the role"]).await;
+    let director = "if Directors make your matches, check that they run and call FetchMatches";
+    fleet.eventually_status(admin, 1, &["tickets wait (1), and no process has the role", director]).await;
 
     let engine = fleet.with_roles("matchmaking-engine");
     let second = super::addresses(&engine).await;
