@@ -32,6 +32,15 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsConfig,
     pub(crate) platforms: BTreeMap<String, Platform>,
     pub(crate) features: BTreeMap<String, Feature>,
+    pub(crate) lobby: LobbyConfig,
+}
+
+/// The example lobby.
+#[derive(Clone, Debug)]
+pub(crate) struct LobbyConfig {
+    pub(crate) enabled: bool,
+    /// The origins of game servers that the lobby may connect to.
+    pub(crate) game_servers: Vec<Origin>,
 }
 
 /// Rate limits.
@@ -63,6 +72,7 @@ impl Section for Config {
             limits: reader.section("limits"),
             platforms: reader.tables("platforms"),
             features: reader.tables("features"),
+            lobby: reader.section("lobby"),
         }
         .checked(reader)
     }
@@ -87,6 +97,12 @@ impl Config {
             }
         }
         self
+    }
+}
+
+impl Section for LobbyConfig {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        Self { enabled: reader.get("enabled"), game_servers: reader.get("game_servers") }
     }
 }
 

@@ -4,6 +4,7 @@ mod client_assets;
 mod client_config;
 mod docs;
 mod home;
+mod lobby;
 mod me;
 mod notifications;
 mod pages;
@@ -104,6 +105,8 @@ fn table() -> Table {
         .row(Row::get("/", Anyone, Page), pages::index)
         .row(Row::get("/assets/{file}", Anyone, Page), pages::asset)
         .row(Row::get("/assets/client/{file}", Anyone, Page), client_assets::file)
+        .row(Row::get("/play", Anyone, Page), lobby::page)
+        .row(Row::get("/play/{file}", Anyone, Page), lobby::file)
         .row(Row::get("/docs", Anyone, Page), pages::docs)
         .row(Row::get("/openapi.json", Anyone, Page), pages::openapi)
         .row(Row::get("/healthz", Anyone, Page), pages::health)

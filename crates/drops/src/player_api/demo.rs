@@ -31,6 +31,8 @@ use crate::{Drops, ListDrops, NewDrop, money};
 
 /// The path of the demo checkout.
 pub(crate) const PATH: &str = "/demo/checkout";
+/// The pages that it can lead back to.
+const PAGES: [&str; 2] = ["/", "/play"];
 /// Allows only our stylesheet and the form that posts back to this page.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -72,6 +74,9 @@ pub(super) struct Checkout {
     order_id: String,
     amount: i64,
     currency: String,
+    /// The page of the game to come back to. `/` without it.
+    #[serde(default)]
+    return_to: String,
 }
 
 /// Shows the amount to pay.
@@ -80,8 +85,8 @@ pub(super) async fn show(
     Query(checkout): Query<Checkout>,
 ) -> Result<Response, Problem> {
     demo(&provided)?;
-    let Checkout { order_id, amount, currency } = &checkout;
-    let (order, code) = (escape(order_id), escape(currency));
+    let Checkout { order_id, amount, currency, return_to } = &checkout;
+    let (order, code, back) = (escape(order_id), escape(currency), escape(return_to));
     let price = escape(&money(*amount, currency));
     let html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
@@ -90,6 +95,7 @@ pub(super) async fn show(
          moves.</p>\n<dl><dt>To pay</dt><dd><strong id=\"price\">{price}</strong></dd><dt>Order</dt><dd>{order}</dd></dl>\n\
          <form method=\"post\" action=\"{PATH}\">\n<input type=\"hidden\" name=\"order_id\" value=\"{order}\">\n\
          <input type=\"hidden\" name=\"amount\" value=\"{amount}\">\n<input type=\"hidden\" name=\"currency\" value=\"{code}\">\n\
+         <input type=\"hidden\" name=\"return_to\" value=\"{back}\">\n\
          <button class=\"button\" name=\"result\" value=\"pay\">Pay</button> \
          <button class=\"button quiet\" name=\"result\" value=\"decline\">Decline</button>\n</form>\n</main>\n</html>\n"
     );
@@ -127,7 +133,9 @@ pub(super) async fn pay(
     let secrets = Secrets::new([provider.secret()]).map_err(|_| Problem::new(Code::Internal))?;
     let headers = webhook::headers(&id, now, message.as_bytes(), Some(&secrets));
     api.receive(&headers, message.as_bytes()).await.map_err(problem)?;
-    Ok(Redirect::to("/"))
+    // Only pages of ours, so that the link of a stranger cannot lead away from here.
+    let back = form.get("return_to").map(String::as_str);
+    Ok(Redirect::to(back.filter(|page| PAGES.contains(page)).unwrap_or("/")))
 }
 
 /// Finds the demo provider. Without one, the page is not found.

@@ -1,0 +1,80 @@
+// The lobby of an example game. It uses the JavaScript client and public routes of the gateway, and nothing else.
+//
+// Each part of the page is a module. This one signs the player in, opens the stream, and hands the parts what arrives.
+
+import { Playhouse, ProblemError, SignedOutError } from "/assets/client/index.js";
+import { Drops } from "./drop.js";
+import { Inbox } from "./inbox.js";
+import { Inventory } from "./inventory.js";
+import { Match } from "./match.js";
+import { $, explain, showError, toast } from "./page.js";
+
+const STATES = {
+  connecting: "Connecting …",
+  open: "Live",
+  polling: "Live",
+  offline: "Offline. Trying again …",
+  ended: "Not connected",
+};
+
+const client = new Playhouse();
+
+async function start() {
+  let me;
+  try {
+    me = await client.me();
+  } catch (error) {
+    if (!(error instanceof SignedOutError)) return fail(error);
+    $("signed-out").hidden = false;
+    return;
+  }
+  showPlayer(me);
+  const inventory = new Inventory(client);
+  const inbox = new Inbox(client);
+  const drops = new Drops(client);
+  const match = new Match(client, me.user_id);
+  $("lobby").hidden = false;
+
+  const live = client.live();
+  live.on("state", showConnection);
+  // The whole state: at the beginning, and after each reconnect.
+  live.on("home", (home) => {
+    if (home.entitlements.data) inventory.show(home.entitlements.data.entitlements);
+    if (home.notifications.data) inbox.show(home.notifications.data);
+    if (home.matchmaking.data) match.show(home.matchmaking.data.tickets);
+    drops.show(home.drops?.data);
+  });
+  live.on("notification", (notification) => {
+    inbox.add(notification);
+    toast(notification.title, "mail");
+    // A grant, a purchase, a result: the inventory may have changed.
+    inventory.refresh();
+    drops.onNotification(notification);
+  });
+  live.on("inbox", (counts) => inbox.count(counts));
+  live.on("ticket", (ticket) => match.onTicket(ticket));
+  live.on("end", ({ code }) => code !== "closed" && location.reload());
+  showConnection(live.state);
+}
+
+function showPlayer({ display_name: name, user_id: id, session }) {
+  const shown = name ?? `Player ${id.slice(-4)}`;
+  $("name").textContent = shown;
+  $("avatar").textContent = shown.charAt(0).toUpperCase();
+  if (session) $("logout").href = session.logout_url;
+  $("player").hidden = false;
+}
+
+function showConnection(state) {
+  $("connection").textContent = STATES[state];
+  $("connection").dataset.state = state;
+  $("connection").hidden = false;
+}
+
+// Nothing can be shown. Tries again by itself, unless the gateway has refused.
+function fail(error) {
+  showError(explain(error));
+  if (!(error instanceof ProblemError) || error.status >= 500) setTimeout(() => location.reload(), 5000);
+}
+
+start();
