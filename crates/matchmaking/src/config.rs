@@ -13,9 +13,11 @@ use std::time::Duration;
 use ::config::{ByteSize, Reader, Section};
 use base::Clock;
 use redis_store::RedisUrl;
+use url::Url;
+use webhook::Secrets;
 
 use crate::backend::BackendConfig;
-use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, RuleFunction, StaticList};
+use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, RuleFunction};
 use crate::frontend::FrontendConfig;
 use crate::metrics::Metrics;
 use crate::players::Queue;
@@ -157,8 +159,8 @@ impl Config {
         }
     }
 
-    /// Adds a demo setup if nothing is configured: duels, assigned to an address that does not exist.
-    pub fn or_demo(mut self) -> Self {
+    /// Adds a demo setup if nothing is configured: duels, on servers that are requested at `url`.
+    pub fn or_duels(mut self, url: Url, secrets: Secrets) -> Self {
         if self.demo && self.profiles.is_empty() {
             let assigner = "demo".to_owned();
             let profile = ProfileConfig {
@@ -168,13 +170,12 @@ impl Config {
                 pools: BTreeMap::new(),
             };
             self.profiles.insert("duel".to_owned(), profile);
-            let addresses = vec![format!("{}.demo.invalid:7777", StaticList::MATCH_ID)];
             let demo = AssignerConfig {
-                kind: AssignerKind::Static,
-                addresses,
-                url: None,
+                kind: AssignerKind::Webhook,
+                addresses: Vec::new(),
+                url: Some(url),
                 abandon_url: None,
-                secrets: None,
+                secrets: Some(secrets),
                 timeout: None,
             };
             self.assigners.insert(assigner, demo);

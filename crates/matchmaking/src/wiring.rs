@@ -112,10 +112,6 @@ impl Service for Wiring {
         settings.put(reader.section::<Config>("matchmaking"));
     }
 
-    fn prepare_dev(&self, settings: &mut Settings) {
-        settings.put(settings.get::<Config>().clone().or_demo());
-    }
-
     fn status<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<ServiceStatus, StatusError>> {
         async move {
             match (provided.find::<MatchmakingAdmin>(), provided.find::<Allocations>()) {

@@ -12,6 +12,7 @@ mod dlq;
 mod doctor;
 mod drops;
 mod entitlements;
+mod game_server;
 mod jobs;
 mod limits;
 mod locks;

@@ -159,8 +159,8 @@ impl Addresses {
             link(
                 "Game page",
                 Listener::Gateway,
-                "/",
-                "sign in under any name, find a match, buy in the demo drop",
+                "/play",
+                "sign in under any name, play a match, buy in the demo drop",
             ),
             link("Console", Listener::Admin, "/console", "see what happens, and mend it"),
             link("API docs", Listener::Gateway, "/docs", "the API for game clients and web pages"),

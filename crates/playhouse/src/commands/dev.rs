@@ -14,6 +14,7 @@ use operators::ConfiguredOperator;
 use runtime::Process;
 
 use super::demo::{Demo, Receiver};
+use super::game_server::Duels;
 use super::token::new_token;
 use super::{ExitStatus, TOKEN_VARIABLE, UsageError, environment, serve, settings, with_set};
 use crate::cli::Dev;
@@ -32,6 +33,9 @@ const TOKEN_FILE: &str = "operator-token";
 /// The file beside it that holds the token of the service `dev`.
 const SERVICE_TOKEN_FILE: &str = "service-token";
 
+/// The folder in the data folder that holds results of games until they are reported.
+const RESULTS: &str = "game-results";
+
 pub(super) fn run(args: Dev) -> anyhow::Result<ExitStatus> {
     let is_fixed = |key: &str| key == "db.url" || FIXED.iter().any(|(fixed, _)| *fixed == key);
     if let Some((key, _)) = args.set.set.iter().find(|(key, _)| is_fixed(key)) {
@@ -44,12 +48,16 @@ pub(super) fn run(args: Dev) -> anyhow::Result<ExitStatus> {
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
     let receiver =
         args.demo.then(Receiver::bind).transpose().context("cannot open the webhook receiver of --demo")?;
-    let layers = layers(&args, data)?;
+    let duels = Duels::bind().context("cannot open the game server")?;
+    let layers = duels.add_to(layers(&args, data)?);
     let layers = receiver.iter().fold(layers, |layers, receiver| receiver.add_to(layers));
     let mut settings = settings(layers)?.config;
     SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.shared));
+    duels.add_to_matchmaking(&mut settings)?;
+    let results = data.join(RESULTS);
     let service = settings.callers.is_empty().then(|| add_demo_caller(&mut settings));
     let token_file = std::path::absolute(data.join(TOKEN_FILE))?;
+    let game_server = duels.add_caller(&mut settings);
     let operator = add_operator(&mut settings, &token_file);
     let tokens = DevTokens { service, operator };
     let kept = (!args.ephemeral).then(|| data.display().to_string());
@@ -58,6 +66,7 @@ pub(super) fn run(args: Dev) -> anyhow::Result<ExitStatus> {
         // Only after the start: a second process on the same folder fails to start and must not replace the first one's tokens.
         write_secret(&token_file, Some(&tokens.operator))?;
         write_secret(&token_file.with_file_name(SERVICE_TOKEN_FILE), tokens.service.as_deref())?;
+        duels.start(process, addresses, game_server, results)?;
         if let Some(receiver) = receiver {
             start_demo(process, receiver, addresses, &tokens);
         }

@@ -10,6 +10,7 @@ mod dead_letters;
 mod dev;
 mod drops;
 mod fleet;
+mod game_server;
 mod gateway;
 mod locks;
 mod logs;
