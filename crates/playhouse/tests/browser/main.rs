@@ -7,6 +7,8 @@ mod console;
 mod drops;
 mod foreign;
 mod inbox;
+mod lobby;
+mod looks;
 
 use std::collections::HashMap;
 use std::time::Duration;

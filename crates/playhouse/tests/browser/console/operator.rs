@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::form_urlencoded;
 
-use super::walk::WIDE;
 use super::*;
+use crate::looks::WIDE;
 
 /// As the console escapes the values in its links.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');

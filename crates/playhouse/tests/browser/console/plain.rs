@@ -5,8 +5,8 @@ use testkit::need;
 
 use super::operator::{MENU, link};
 use super::site::{Site, Stores};
-use super::walk::PHONE;
 use super::*;
+use crate::looks::PHONE;
 
 /// More entries than a page of the audit log has.
 const ENTRIES: usize = 55;

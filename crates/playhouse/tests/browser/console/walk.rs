@@ -1,31 +1,16 @@
 //! Every screen: nothing is blocked, axe-core finds nothing, nothing is wider than the page. Writes pictures of all screens.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 
 use testkit::Axe;
 
 use super::operator::{MENU, Operator};
-use super::*;
-
-/// The size of the browser in all tests, and that of a phone.
-pub(super) const WIDE: (u32, u32) = (1280, 900);
-pub(super) const PHONE: (u32, u32) = (390, 844);
-
-/// The widest elements that stick out of the page.
-const OVERFLOW: &str = "
-    const { documentElement: page } = document;
-    if (page.scrollWidth <= innerWidth) return [];
-    const sticksOut = (element) => element.getBoundingClientRect().right > innerWidth && !element.closest('.scroll');
-    return [`${page.scrollWidth} > ${innerWidth}`, ...[...document.querySelectorAll('main *')].filter(sticksOut)
-        .slice(0, 3).map((element) => element.outerHTML.slice(0, 120))];
-";
+use crate::looks::Looks;
 
 /// A walk over all screens of a console.
 pub(super) struct Walk<'a> {
     operator: &'a Operator<'a>,
-    axe: Axe,
-    pictures: PathBuf,
+    looks: Looks,
     /// What is wrong, by page. Collected, so that one run names everything.
     faults: BTreeMap<String, Vec<String>>,
 }
@@ -33,9 +18,8 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Begins a walk whose pictures are written to `target/console-screenshots/NAME`.
     pub(super) fn new(operator: &'a Operator<'a>, axe: Axe, name: &str) -> Self {
-        let pictures = testkit::target_dir().join("console-screenshots").join(name);
-        std::fs::create_dir_all(&pictures).unwrap();
-        Self { operator, axe, pictures, faults: BTreeMap::new() }
+        let looks = Looks::new(axe, &format!("console-screenshots/{name}"));
+        Self { operator, looks, faults: BTreeMap::new() }
     }
 
     /// Follows links from the menu until one page of each of these screens was seen. Returns the pages, by the path of their screen.
@@ -67,41 +51,16 @@ impl<'a> Walk<'a> {
 
     /// Looks at the current page in light, dark and on a phone.
     pub(super) async fn look(&mut self, name: &str) {
-        let (browser, axe) = (self.operator.browser, &self.axe);
-        let mut faults = Vec::new();
-        browser.set_viewport(WIDE.0, WIDE.1).await;
-        browser.set_dark(false).await;
-        faults.extend(axe.faults(browser).await);
-        faults.extend(overflow(browser).await);
-        self.picture(name, "light").await;
-        browser.set_dark(true).await;
-        faults.extend(axe.low_contrasts(browser).await.into_iter().map(|fault| format!("dark: {fault}")));
-        self.picture(name, "dark").await;
-        browser.set_dark(false).await;
-        browser.set_viewport(PHONE.0, PHONE.1).await;
-        faults.extend(overflow(browser).await.into_iter().map(|fault| format!("phone: {fault}")));
-        self.picture(name, "phone").await;
-        browser.set_viewport(WIDE.0, WIDE.1).await;
+        let faults = self.looks.faults(self.operator.browser, name).await;
         self.operator.assert_no_errors(name).await;
         if !faults.is_empty() {
             self.faults.insert(name.to_owned(), faults);
         }
     }
 
-    async fn picture(&self, name: &str, look: &str) {
-        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let name = name.trim_matches('-').replace("--", "-");
-        self.operator.browser.screenshot_of_all(self.pictures.join(format!("{name}-{look}.png"))).await;
-    }
-
     pub(super) fn assert_no_faults(self) {
         assert!(self.faults.is_empty(), "{:#?}", self.faults);
     }
-}
-
-async fn overflow(browser: &Browser) -> Vec<String> {
-    let found = browser.script(OVERFLOW).await;
-    found.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
 /// Returns the screen of a page. A fixed path wins over one with a parameter.
