@@ -79,7 +79,8 @@ export class Drops {
       status: part("p", "status", { role: "status" }),
       buttons: part("div", "buttons"),
     };
-    card.stockBar = part("div", "stock-bar", { role: "img" });
+    // The text below says the same.
+    card.stockBar = part("div", "stock-bar", { "aria-hidden": "true" });
     card.stockBar.append(card.fill);
     card.price = part("p", "price");
     card.element = element(
@@ -171,7 +172,6 @@ export class Drops {
       card.fill.style.setProperty("inline-size", `${share * 100}%`);
       const held = stock.reserved ? `, ${stock.reserved} reserved` : "";
       card.left.textContent = `${stock.available} of ${stock.total} left${held}`;
-      card.stockBar.ariaLabel = card.left.textContent;
     }
     card.element.dataset.state = drop.state;
     card.element.dataset.place = place?.state ?? "";
