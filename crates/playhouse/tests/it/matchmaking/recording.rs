@@ -6,7 +6,23 @@ use sqlx::Connection;
 
 use super::*;
 use crate::crashes::assert_killed;
-use crate::shop::{admin_get, in_outbox};
+use crate::shop::{admin_get, in_outbox, operators};
+
+/// Returns an embedded process with a static assigner. A webhook assigner needs the database before the recorder does.
+fn embedded(folder: &Folder) -> Program {
+    let (file, database) = (folder.path().join("play.toml"), folder.path().join("playhouse.db"));
+    let settings = format!(
+        "[db]\nurl = \"sqlite:{}\"\nmigrate = true\n[matchmaking.profiles.duel]\nplayers = 2\nassigner = \"demo\"\n\
+         [matchmaking.assigners.demo]\nkind = \"static\"\naddresses = [\"{{match_id}}.demo.invalid:7777\"]\n{}",
+        database.display(),
+        operators(),
+    );
+    std::fs::write(&file, settings).unwrap();
+    let listen =
+        ["gateway", "service_api", "admin", "open_match"].map(|name| format!("listen.{name}=127.0.0.1:0"));
+    let serve = playhouse_without_token(&["serve", "--print-addresses", "--config", file.to_str().unwrap()]);
+    serve.args(listen.iter().flat_map(|address| ["--set", address.as_str()]))
+}
 
 /// Creates a ticket and waits for its assignment. Returns the match id, or `None` if the process ends first.
 async fn play(address: String) -> Option<String> {
@@ -67,7 +83,7 @@ async fn wait_until_published(admin: &str, notified: &BTreeSet<String>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn embedded_kill_right_after_the_notification_loses_no_event() {
     let folder = Folder::fresh().unwrap();
-    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let program = embedded(&folder);
     let mut notified = BTreeSet::new();
     for _ in 0..3 {
         let running = program.start().unwrap();
@@ -86,7 +102,7 @@ async fn embedded_kill_right_after_the_notification_loses_no_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn embedded_stop_while_matches_are_made_loses_no_event() {
     let folder = Folder::fresh().unwrap();
-    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let program = embedded(&folder);
     let running = program.start().unwrap();
     let address = addresses(&running).await["open_match"].clone();
     let mut players: futures::stream::FuturesUnordered<_> =
@@ -115,7 +131,7 @@ async fn embedded_stop_while_matches_are_made_loses_no_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn embedded_stop_while_a_match_is_recorded_leaves_nothing_to_the_next_process() {
     let folder = Folder::fresh().unwrap();
-    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let program = embedded(&folder);
     let running = program.start().unwrap();
     let at = addresses(&running).await;
     let mut lock = database(&folder).await;
