@@ -111,7 +111,7 @@ async fn result_of_a_game_is_applied_once_although_the_server_is_killed_and_repe
 
     // The next start finds the result and reports all of it, again.
     let journal = Journal::open(folder.path()).unwrap();
-    assert_eq!(journal.pending().unwrap(), [result.clone()]);
+    assert_eq!(journal.pending().unwrap(), std::slice::from_ref(&result));
     let done = ReportedResults { reported: 1, failed: 0 };
     let reporter = playhouse.reporter(&journal, service_api);
     assert_eq!(reporter.tick().await.unwrap(), done);
