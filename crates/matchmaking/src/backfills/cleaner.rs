@@ -42,7 +42,7 @@ impl BackfillCleaner {
 
     /// Cleans up until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        let pause = (self.store.backfill_expiry() / 20).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        let pause = (self.store.backfill_expiry() / 4).clamp(MIN_INTERVAL, MAX_INTERVAL);
         loop {
             let expired = self.tick().await?;
             let pause = if expired.has_more { MIN_INTERVAL } else { pause };
