@@ -2,6 +2,7 @@
 -- and writes in several commands, which this step would disturb.
 -- KEYS[1..4] as in preamble.lua; the last three keys are those of rueidislock. They are removed from KEYS.
 -- ARGV[1] as in preamble.lua.
+-- Defines: nothing; it returns an error reply.
 -- Keeps: a step that hands out or assigns tickets never runs between two commands of a program that holds the lock.
 local theirs = { table.remove(KEYS), table.remove(KEYS), table.remove(KEYS) }
 if ARGV[1] == '' and call('EXISTS', unpack(theirs)) > 0 then
