@@ -20,8 +20,8 @@ use crate::wire;
 use self::fields::Fields;
 pub(super) use self::search::At;
 
-/// The memory of a slot without the data of its ticket: the slot itself and its places in the tables. Measured by
-/// `bench open-match`.
+/// The estimated memory of a slot without the data of its ticket: the slot itself and its places in the tables.
+/// `cargo xtask bench open-match` measures the real one.
 const SLOT_BYTES: usize = 64 + 16 + 24 + 32;
 
 /// The key of field 1 with a length.
