@@ -1,6 +1,6 @@
 //! The rules of the game, without time of its own and without I/O: two players wait for green, and the faster one gets a point.
 //!
-//! Whoever presses before green gives the point away. Three points win.
+//! A press before green gives the point to the other player. Three points win.
 
 use std::time::Duration;
 

@@ -207,7 +207,7 @@ pub struct Proposal {
     pub lineup: Option<Arc<Lineup>>,
 }
 
-/// Who plays with whom, and by which rules.
+/// The teams of a match, and the rules that made it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lineup {
     pub rule_set: Arc<str>,

@@ -44,7 +44,7 @@ impl Options {
 pub struct Pass {
     /// In the order of their oldest tickets.
     pub matches: Vec<Match>,
-    /// Tickets that the rule set cannot match, whoever else waits.
+    /// Tickets that can never match under the rule set, with any other tickets.
     pub refused: Vec<Refusal>,
     /// How often each rule was passed and failed, in the order of the rules.
     pub evaluations: Vec<Evaluations>,

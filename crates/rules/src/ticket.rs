@@ -23,7 +23,7 @@ pub struct Player {
     pub latency: BTreeMap<Arc<str>, f64>,
 }
 
-/// Why a rule set cannot match a ticket, whoever else waits.
+/// Why a ticket can never match under a rule set, with any other tickets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub ticket: Arc<str>,
