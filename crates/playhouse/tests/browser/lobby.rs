@@ -109,7 +109,7 @@ async fn two_players_walk_from_sign_in_to_the_trophy_and_the_item() {
     let ada = Player::sign_in(browser, &gateway, "ada", "Ada Lovelace").await;
     let grace = Player::sign_in(other, &gateway, "grace", "Grace Hopper").await;
 
-    // A new player owns nothing and is told what to do.
+    // A new player owns nothing and sees what to do.
     ada.sees("#no-items", "Win a duel for your first trophy").await;
     ada.sees("#no-notifications", "No messages").await;
     ada.sees(&card(&crown), "Opens in 59:").await;
