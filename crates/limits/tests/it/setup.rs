@@ -99,7 +99,7 @@ pub(crate) struct LoadResult {
 /// Sends requests from several tasks in each process until the time is over, and then until one is refused.
 ///
 /// So the number of allowed requests is exact, however late the tasks run: the burst, plus the refill between the first and the last
-/// decision.
+/// decision. Only a full bucket loses tokens, so the least counts from the last decision that found it full.
 pub(crate) async fn run_load(
     processes: &[&TestProcess],
     key: &str,
@@ -110,38 +110,48 @@ pub(crate) async fn run_load(
     let rate: Rate = rate.parse().unwrap();
     let one = u64::try_from(rate.window().as_micros()).unwrap() / rate.quota();
     let refilled = |time: Duration| u64::try_from(time.as_micros()).unwrap() / one;
-    let take = async |limits: &Limits| {
-        let decision = limits.take(&[Check { policy: "one", kind: KeyKind::Address, key, rate }]).await;
-        assert!(decision.shared);
-        decision.allowed
-    };
-    let before = Instant::now();
-    let mut allowed = u64::from(take(&processes[0].limits).await);
-    let after = Instant::now();
+    let (start, key) = (Instant::now(), key.to_owned());
     let tasks = processes.iter().flat_map(|process| std::iter::repeat_n(process.limits.clone(), TASKS)).map(
         |limits| {
-            let key = key.to_owned();
+            let key = key.clone();
             tokio::spawn(async move {
-                let mut allowed = 0;
-                while before.elapsed() < time {
-                    let decision = limits
-                        .take(&[Check { policy: "one", kind: KeyKind::Address, key: &key, rate }])
-                        .await;
-                    allowed += u64::from(decision.allowed && decision.shared);
+                let (mut allowed, mut last_full) = (0, start);
+                while start.elapsed() < time {
+                    let decision = take_one(&limits, &key, rate).await;
+                    allowed += u64::from(decision.allowed);
+                    if decision.states[0].remaining + 1 >= rate.quota() {
+                        last_full = Instant::now();
+                    }
                     // In process, nothing else yields.
                     tokio::task::yield_now().await;
                 }
-                allowed
+                (allowed, last_full)
             })
         },
     );
-    allowed += futures::future::try_join_all(tasks).await.unwrap().iter().sum::<u64>();
-    let mut last = after.elapsed();
-    while take(&processes[0].limits).await {
+    let results = futures::future::try_join_all(tasks).await.unwrap();
+    let mut allowed = results.iter().map(|(allowed, _)| allowed).sum::<u64>();
+    let mut last_full = results.iter().map(|(_, last_full)| *last_full).max().unwrap();
+    let mut last = Instant::now();
+    loop {
+        let decision = take_one(&processes[0].limits, &key, rate).await;
+        if !decision.allowed {
+            break;
+        }
         allowed += 1;
-        last = after.elapsed();
+        last = Instant::now();
+        if decision.states[0].remaining + 1 >= rate.quota() {
+            last_full = last;
+        }
     }
-    LoadResult { allowed, max: rate.quota() + refilled(before.elapsed()), min: rate.quota() + refilled(last) }
+    let (max, min) = (refilled(start.elapsed()), refilled(last.duration_since(last_full)));
+    LoadResult { allowed, max: rate.quota() + max, min: rate.quota() + min }
+}
+
+async fn take_one(limits: &Limits, key: &str, rate: Rate) -> LimitDecision {
+    let decision = limits.take(&[Check { policy: "one", kind: KeyKind::Address, key, rate }]).await;
+    assert!(decision.shared);
+    decision
 }
 
 pub(crate) fn check<'a>(policy: &'static str, key: &'a str, rate: &str) -> Check<'a> {
