@@ -21,6 +21,9 @@ const REQUIREMENTS: &str = concat!(
 );
 const EXPECTED: &str = include_str!("../../../examples/service-client/expected-output.txt");
 
+/// The command that generates a client with the options of its folder. The guide has the same.
+const GENERATE: [&str; 4] = ["openapi-generator-cli", "generate", "--config", "generator.yaml"];
+
 /// Response fields that a client of an older version does not know, one in each kind of response that the programs read.
 const NEW_FIELDS: [(&str, &str); 9] = [
     ("Account", "name"),
@@ -97,8 +100,9 @@ impl Tools {
         let python = python::environment(&home(), REQUIREMENTS)?;
         // Downloads what `mvn` needs, so that a registry that does not answer is not a failed test.
         let pom = root().join("examples/service-client/java/pom.xml");
-        let mut fetch = maven_command(&maven, &home());
-        fetch.arg("--file").arg(pom).args(["dependency:resolve", "dependency:resolve-plugins"]);
+        let mut fetch = Command::new(&maven);
+        fetch.args(["--batch-mode", "--quiet", "--file"]).arg(pom);
+        fetch.args(["dependency:resolve", "dependency:resolve-plugins"]).current_dir(home());
         finish(&mut fetch).context("Maven cannot fetch the dependencies")?;
         Ok(Self { python, go, maven })
     }
@@ -111,12 +115,13 @@ impl Language {
         let file = folder.join("openapi.json");
         fs::write(&file, document.to_string())?;
         // The options are those that users have.
-        let mut generate = Command::new(tools.python.join("openapi-generator-cli"));
-        generate.args(["generate", "--config", "generator.yaml", "--input-spec"]).arg(&file);
+        let mut generate = Command::new(tools.python.join(GENERATE[0]));
+        generate.args(&GENERATE[1..]).arg("--input-spec").arg(&file);
         finish(generate.current_dir(&folder)).context("cannot generate")?;
-        finish(&mut self.compile(tools, &folder)).context("does not compile")?;
+        let [compile, run] = self.commands();
+        finish(&mut self.command(tools, &folder, compile)).context("does not compile")?;
         let dev = Dev::start(&[])?;
-        let mut program = self.program(tools, &folder);
+        let mut program = self.command(tools, &folder, run);
         program.env("SERVICE_API_URL", format!("http://{}", dev.text("service_api")?));
         program.env("SERVICE_API_TOKEN", dev.text("service_token")?);
         // Some versions of Maven reset the colour of the terminal even if there is none.
@@ -136,37 +141,32 @@ impl Language {
         }
     }
 
-    /// Returns the command that compiles the client, or checks its types.
-    fn compile(self, tools: &Tools, folder: &Path) -> Command {
-        let (mut command, args): (_, &[&str]) = match self {
-            Self::Go => (go::command(&tools.go, folder), &["vet", "./..."]),
-            Self::Java => (maven_command(&tools.maven, folder), &["compile"]),
-            Self::Python => (Command::new(tools.python.join("mypy")), &["--no-error-summary", "main.py"]),
-        };
-        command.args(args).current_dir(folder);
-        command
+    /// Returns the commands that compile the client, or check its types, and that run the example. The guide has the same.
+    const fn commands(self) -> [&'static [&'static str]; 2] {
+        match self {
+            Self::Go => [&["go", "vet", "./..."], &["go", "run", "."]],
+            Self::Java => [
+                &["mvn", "--batch-mode", "--quiet", "compile"],
+                &["mvn", "--batch-mode", "--quiet", "exec:java"],
+            ],
+            Self::Python => [&["mypy", "--no-error-summary", "main.py"], &["python", "main.py"]],
+        }
     }
 
-    /// Returns the command that runs the example.
-    fn program(self, tools: &Tools, folder: &Path) -> Command {
-        let (mut command, args): (_, &[&str]) = match self {
-            Self::Go => (go::command(&tools.go, folder), &["run", "."]),
-            Self::Java => (maven_command(&tools.maven, folder), &["exec:java"]),
-            Self::Python => (Command::new(tools.python.join("python")), &["main.py"]),
+    /// Returns one of these commands, run with the installed tools.
+    fn command(self, tools: &Tools, folder: &Path, words: &[&str]) -> Command {
+        let mut command = match self {
+            Self::Go => go::command(&tools.go, folder),
+            Self::Java => Command::new(&tools.maven),
+            Self::Python => Command::new(tools.python.join(words[0])),
         };
-        command.args(args).current_dir(folder);
+        command.args(&words[1..]).current_dir(folder);
         command
     }
 }
 
 fn home() -> PathBuf {
     target().join("test-clients")
-}
-
-fn maven_command(maven: &Path, folder: &Path) -> Command {
-    let mut command = Command::new(maven);
-    command.args(["--batch-mode", "--quiet"]).current_dir(folder);
-    command
 }
 
 /// Copies an example to an empty folder, without what a person generated beside it.
@@ -218,4 +218,51 @@ fn finish(command: &mut Command) -> Result<String> {
         bail!("{program} ended with {}:\n{stdout}{stderr}", done.status);
     }
     Ok(stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUIDE: &str = include_str!("../../../docs/guides/service-clients.md");
+
+    /// Returns the code blocks of the guide with this info string.
+    fn blocks(kind: &str) -> Vec<&'static str> {
+        let fenced = GUIDE.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+        fenced.filter(|(info, _)| *info == kind).map(|(_, text)| text).collect()
+    }
+
+    /// Returns the lines of a text without their indentation, which differs between a guide and a program.
+    fn lines(text: &str) -> String {
+        text.lines().map(|line| format!("{}\n", line.trim())).collect()
+    }
+
+    #[test]
+    fn guide_has_the_code_and_the_commands_that_are_tested() {
+        let examples = root().join("examples/service-client");
+        for (language, kind, file) in [
+            (Language::Go, "go", "main.go"),
+            (Language::Java, "java", "src/main/java/com/example/shop/Shop.java"),
+            (Language::Python, "python", "main.py"),
+        ] {
+            let program = lines(&fs::read_to_string(examples.join(language.folder()).join(file)).unwrap());
+            let blocks = blocks(kind);
+            assert!(blocks.len() > 1, "the guide has no code in {language:?}");
+            for block in blocks {
+                assert!(program.contains(&lines(block)), "{file} does not contain\n{block}");
+            }
+            let section = GUIDE.split(&format!("\n## {language:?}\n")).nth(1).unwrap();
+            let commands = section.split("```").nth(1).unwrap();
+            let [compile, run] = language.commands();
+            // Types are an extra of the test: a program in Python runs without.
+            let compile = Some(compile).filter(|_| !matches!(language, Language::Python));
+            for command in [Some(&GENERATE[..]), compile, Some(run)].into_iter().flatten() {
+                let command = command.join(" ");
+                assert!(commands.lines().any(|line| line == command), "the guide lacks `{command}`");
+            }
+        }
+        assert_eq!(blocks("text"), [EXPECTED.trim_end()]);
+        let generator = REQUIREMENTS.lines().find(|line| line.starts_with("openapi-generator-cli=="));
+        assert!(GUIDE.contains(&format!("\npip install {}\n", generator.unwrap())));
+    }
 }

@@ -39,7 +39,7 @@ def run(client: playhouse.ApiClient) -> None:
     bought = datetime.now(timezone.utc) - timedelta(minutes=1)
     grant = playhouse.Grant(user_id=user.user_id, account_id=account, resource="skin:dragon", occurred_at=bought)
     for _ in range(2):
-        response = entitlements.grant_entitlement_with_http_info("order-1001", grant)
+        response = entitlements.grant_entitlement_with_http_info("order-1001", grant, _request_timeout=10)
         result, headers = response.data, response.headers or {}
         replayed = headers.get("idempotency-replayed") == "true"
         print(f"granted {result.entitlement.resource}: {result.effect}, replayed: {text(replayed)}")

@@ -22,6 +22,7 @@ mod otlp;
 mod outages;
 mod players;
 mod readiness;
+mod service_clients;
 mod services;
 mod shop;
 mod status;
