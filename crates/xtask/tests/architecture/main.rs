@@ -4,6 +4,7 @@
 
 mod deny;
 mod dependencies;
+mod links;
 mod metadata;
 mod names;
 mod places;
