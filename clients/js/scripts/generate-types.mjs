@@ -5,13 +5,14 @@
 
 import { readFileSync, writeFileSync } from "node:fs";
 
+import { calls, openapi } from "./operations.mjs";
+
 const REFERENCE = new URL("../../../docs/reference/", import.meta.url);
 const TARGET = new URL("../src/api.d.ts", import.meta.url);
 // The sections of errors.md with problem types that players can get.
 const PLAYER_SECTIONS = ["General types", "Host and origin", "Drops: players"];
 const SCALARS = { string: "string", integer: "number", number: "number", boolean: "boolean", null: "null" };
 
-const openapi = JSON.parse(readFileSync(new URL("openapi-gateway.json", REFERENCE), "utf8"));
 const errors = readFileSync(new URL("errors.md", REFERENCE), "utf8");
 
 // Returns a type expression for a JSON schema.
@@ -99,6 +100,8 @@ const text = [
   ...schemas(),
   "/** The operations of the gateway, by their operation id. */",
   `export interface Operations {\n${operations().join("")}}\n`,
+  "/** The calls of the client that send one operation, each with its operation id. */",
+  `export interface Calls {\n${calls().map(([name, { id }]) => `  ${JSON.stringify(name)}: ${JSON.stringify(id)};\n`).join("")}}\n`,
 ].join("\n");
 
 if (process.argv.includes("--check")) {

@@ -807,3 +807,31 @@ export interface Operations {
     response: PlayerEvent;
   };
 }
+
+/** The calls of the client that send one operation, each with its operation id. */
+export interface Calls {
+  "me": "me";
+  "home": "home";
+  "clientConfig": "client_config";
+  "accounts": "accounts";
+  "entitlements": "entitlements";
+  "tickets.list": "list_tickets";
+  "tickets.get": "get_ticket";
+  "inbox.list": "notifications";
+  "inbox.counts": "notification_counts";
+  "inbox.get": "notification";
+  "drops.list": "list_drops";
+  "drops.get": "drop";
+  "drops.place": "drop_place";
+  "drops.stock": "drop_stock";
+  "orders.list": "orders";
+  "orders.get": "order";
+  "tickets.create": "create_ticket";
+  "tickets.cancel": "cancel_ticket";
+  "inbox.mark": "mark_notifications";
+  "drops.join": "join_drop";
+  "drops.leave": "leave_drop";
+  "drops.reserve": "reserve";
+  "drops.release": "release";
+  "drops.pay": "pay";
+}

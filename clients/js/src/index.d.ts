@@ -15,6 +15,7 @@ import type {
   Me,
   NotificationAnswer,
   NotificationList,
+  Operations,
   OrderAnswer,
   OrderList,
   PlaceAnswer,
@@ -267,11 +268,11 @@ export interface QueueableCalls {
   "tickets.create": [body: TicketRequest];
   "tickets.cancel": [ticketId: string];
   "inbox.mark": [body: MarkRequest];
-  "drops.join": [dropId: string, params?: { account_id?: string }];
+  "drops.join": [dropId: string, params?: Operations["join_drop"]["query"]];
   "drops.leave": [dropId: string];
   "drops.reserve": [dropId: string, body: ReserveRequest];
   "drops.release": [dropId: string, reservationId: string];
-  "drops.pay": [dropId: string, reservationId: string, params?: { quantity?: number }];
+  "drops.pay": [dropId: string, reservationId: string, params?: Operations["pay"]["query"]];
 }
 
 /** A change that is sent as soon as the gateway can be reached. */
@@ -338,7 +339,7 @@ export class Playhouse {
   clientConfig(options?: CallOptions): Promise<ClientConfig>;
   accounts(options?: CallOptions): Promise<PlayerAccounts>;
   entitlements(
-    params?: { account_id?: string; all?: boolean; after?: string; limit?: number },
+    params?: Operations["entitlements"]["query"],
     options?: CallOptions,
   ): Promise<PlayerEntitlements>;
 
@@ -351,10 +352,7 @@ export class Playhouse {
   };
 
   readonly inbox: {
-    list(
-      params?: { show?: string; before?: number; limit?: number },
-      options?: CallOptions,
-    ): Promise<NotificationList>;
+    list(params?: Operations["notifications"]["query"], options?: CallOptions): Promise<NotificationList>;
     counts(options?: CallOptions): Promise<CountsAnswer>;
     get(notificationId: string, options?: CallOptions): Promise<NotificationAnswer>;
     /** Marks notifications by `ids` or `up_to` a position. */
@@ -364,7 +362,7 @@ export class Playhouse {
   readonly drops: {
     list(options?: CallOptions): Promise<DropList>;
     get(dropId: string, options?: CallOptions): Promise<DropAnswer>;
-    join(dropId: string, params?: { account_id?: string }, options?: CallOptions): Promise<PlaceAnswer>;
+    join(dropId: string, params?: Operations["join_drop"]["query"], options?: CallOptions): Promise<PlaceAnswer>;
     leave(dropId: string, options?: CallOptions): Promise<null>;
     place(dropId: string, options?: CallOptions): Promise<PlaceAnswer>;
     /** Holds units. The same `idempotencyKey` gets the same reservation. */
@@ -374,16 +372,16 @@ export class Playhouse {
     pay(
       dropId: string,
       reservationId: string,
-      params?: { quantity?: number },
+      params?: Operations["pay"]["query"],
       options?: CallOptions,
     ): Promise<OrderAnswer>;
-    stock(dropId: string, params?: { after?: number; wait?: number }, options?: CallOptions): Promise<StockAnswer>;
+    stock(dropId: string, params?: Operations["drop_stock"]["query"], options?: CallOptions): Promise<StockAnswer>;
     /** Follows the stock, and with `place` the player's place. Each call opens a stream of its own. */
     follow(dropId: string, options?: FollowOptions): LiveStream<DropEvents>;
   };
 
   readonly orders: {
-    list(params?: { before?: string; limit?: number }, options?: CallOptions): Promise<OrderList>;
+    list(params?: Operations["orders"]["query"], options?: CallOptions): Promise<OrderList>;
     get(orderId: string, options?: CallOptions): Promise<OrderAnswer>;
   };
 

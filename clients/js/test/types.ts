@@ -1,6 +1,8 @@
 // Checked by TypeScript and not run: what the declarations accept and refuse.
 
 import {
+  type CallOptions,
+  type Calls,
   DeadlineError,
   type Home,
   type LiveState,
@@ -9,6 +11,7 @@ import {
   Playhouse,
   PlayhouseError,
   type ProblemType,
+  type QueueableCalls,
   SignedOutError,
   bearer,
   browserSession,
@@ -96,6 +99,38 @@ function errors(error: unknown): string | undefined {
   const wrong: ProblemType = "drops:soldout";
   return wrong;
 }
+
+// ---- Each call has the arguments and the response of its operation ----
+
+type Same<One, Other> = (<T>() => T extends One ? 1 : 2) extends <T>() => T extends Other ? 1 : 2 ? true : false;
+/** The ids in a path, as arguments. */
+type Ids<Path extends string> = Path extends `${string}{${string}}${infer Rest}` ? [string, ...Ids<Rest>] : [];
+type Rest<Operation> = Operation extends { body: infer Body } ? [Body] : Operation extends { query: infer Query } ? [params?: Query] : [];
+type Arguments<Id extends keyof Operations> = [...Ids<Operations[Id]["path"]>, ...Rest<Operations[Id]>];
+type Call<Id extends keyof Operations> = [[...Arguments<Id>, options?: CallOptions], Promise<Operations[Id]["response"]>];
+type Declared<Name extends string> = Name extends `${infer Group}.${infer Method}`
+  ? Group extends keyof Playhouse ? (Method extends keyof Playhouse[Group] ? Parts<Playhouse[Group][Method]> : never) : never
+  : Name extends keyof Playhouse ? Parts<Playhouse[Name]> : never;
+type Parts<Method> = Method extends (...args: infer Args) => infer Answer ? [Args, Answer] : never;
+
+/** The names of calls whose declaration differs from their operation. */
+type Wrong = { [Name in keyof Calls]: Same<Declared<Name>, Call<Calls[Name]>> extends true ? never : Name }[keyof Calls];
+/** The names of queueable calls whose arguments differ from those of their operation. */
+type WrongInQueue = {
+  [Name in keyof QueueableCalls]: Same<[...QueueableCalls[Name]], Arguments<Calls[Name]>> extends true ? never : Name;
+}[keyof QueueableCalls];
+/** The calls that change something. */
+type Changes = { [Name in keyof Calls]: Operations[Calls[Name]]["method"] extends "GET" ? never : Name }[keyof Calls];
+/** What the groups declare. `follow` and the queue are no calls. */
+type Grouped = { [Group in "tickets" | "inbox" | "drops" | "orders"]: `${Group}.${keyof Playhouse[Group] & string}` }[
+  "tickets" | "inbox" | "drops" | "orders"
+];
+
+const isDeclared: Same<Wrong, never> = true;
+const isQueueable: Same<WrongInQueue, never> = true;
+const areChanges: Same<keyof QueueableCalls, Changes> = true;
+const areCalls: Same<Exclude<Grouped, keyof Calls>, "drops.follow"> = true;
+void [isDeclared, isQueueable, areChanges, areCalls];
 
 const path: Operations["events"]["path"] = "/v1/events";
 void [calls, live, queue, errors, path];
