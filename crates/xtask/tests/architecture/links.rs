@@ -11,7 +11,7 @@ const SKIPPED: [&str; 2] = ["target", "node_modules"];
 const NAMING: [&str; 12] = ["css", "go", "html", "java", "js", "mjs", "py", "rs", "sh", "toml", "ts", "yaml"];
 
 /// Returns the files of the repository with one of these extensions, by their path from its root.
-fn files(extensions: &[&str]) -> BTreeMap<PathBuf, String> {
+pub(super) fn files(extensions: &[&str]) -> BTreeMap<PathBuf, String> {
     fn add(folder: &Path, extensions: &[&str], files: &mut BTreeMap<PathBuf, String>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -8,6 +8,7 @@ mod links;
 mod metadata;
 mod names;
 mod places;
+mod problems;
 mod scripts;
 mod workspace;
 
