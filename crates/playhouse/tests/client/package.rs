@@ -61,7 +61,7 @@ async fn declarations_and_module_export_the_same_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn package_contains_the_modules_and_their_types_only() {
+async fn package_contains_the_modules_their_types_and_the_license_only() {
     let tools = need!(JavaScript::find());
     let out = run(tools.npm().args(["pack", "--dry-run", "--json"]).folder(package_folder())).await;
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -72,10 +72,16 @@ async fn package_contains_the_modules_and_their_types_only() {
     let sources = std::fs::read_dir(package_folder().join("src")).unwrap();
     let sources = sources.map(|entry| format!("src/{}", entry.unwrap().file_name().into_string().unwrap()));
     let mut expected: Vec<String> =
-        ["README.md", "package.json"].map(str::to_owned).into_iter().chain(sources).collect();
+        ["LICENSE", "README.md", "package.json"].map(str::to_owned).into_iter().chain(sources).collect();
     expected.sort();
     assert_eq!(packed, expected);
     assert!(expected.contains(&"src/index.d.ts".to_owned()), "{expected:?}");
+    let license = |folder: PathBuf| std::fs::read_to_string(folder.join("LICENSE")).unwrap();
+    assert_eq!(
+        license(package_folder()),
+        license(package_folder().join("../..")),
+        "the repository's license"
+    );
 
     let manifest: Value =
         serde_json::from_str(&std::fs::read_to_string(package_folder().join("package.json")).unwrap())
