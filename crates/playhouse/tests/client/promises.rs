@@ -161,6 +161,15 @@ async fn kill_gateways(world: &mut World, host: &impl Host, user: &str) -> Vec<S
     titles
 }
 
+/// Signs the browser in at the issuer of a fleet.
+async fn sign_in_at_provider(browser: &Browser, provider: &OidcProvider, world: &World) {
+    provider.set_uris(&ClientUris::at(&world.url())).await;
+    browser.goto(format!("{}/login?return_to=/docs", world.url())).await;
+    browser.fill("[name=login]", "ada").await;
+    browser.click("[name=go]").await;
+    browser.wait_for_url(|url| url.ends_with("/docs"), PATIENCE).await;
+}
+
 async fn killed_gateway(world: &mut World, host: &impl Host) {
     let user = start_live(host, "").await;
     let titles = kill_gateways(world, host, &user).await;
@@ -187,11 +196,7 @@ async fn chromium_killed_gateway_loses_and_repeats_nothing() {
     let clients = OidcClients::default();
     let provider = need!(OidcProvider::start(clients.clone()).await);
     let mut world = need!(World::fleet(&provider.issuer(), &clients.client_secret).await);
-    provider.set_uris(&ClientUris::at(&world.url())).await;
-    browser.goto(format!("{}/login?return_to=/docs", world.url())).await;
-    browser.fill("[name=login]", "ada").await;
-    browser.click("[name=go]").await;
-    browser.wait_for_url(|url| url.ends_with("/docs"), PATIENCE).await;
+    sign_in_at_provider(&browser, &provider, &world).await;
     let host = PageHost::start(browser, &world.url()).await;
     killed_gateway(&mut world, &host).await;
 }
@@ -263,8 +268,11 @@ async fn chromium_hundred_calls_on_an_expired_token_refresh_once() {
     hundred_calls_on_an_expired_token(&world, &host).await;
 }
 
+/// How long the player is offline with queued actions.
+const OFFLINE: Duration = Duration::from_secs(60);
+
 /// Queues three reservations. The response to the first one is lost. The page is offline, is closed, and is opened again.
-async fn queue_survives_a_closed_page(world: &World, host: &mut impl Host, offline: Duration) {
+async fn queue_survives_a_closed_page(world: &World, host: &mut impl Host) {
     const ADD: &str = "return state.client.queue.add('drops.reserve', [state.drop, { quantity: 1, admission: state.admission }]).key;";
     let drop = admit(world, host).await;
     let first = async || {
@@ -274,7 +282,7 @@ async fn queue_survives_a_closed_page(world: &World, host: &mut impl Host, offli
     host.run(ADD).await;
     host.run(ADD).await;
     // Not a wait for a state: the time that the player is offline, with attempts all along.
-    tokio::time::sleep(offline).await;
+    tokio::time::sleep(OFFLINE).await;
     assert_eq!(host.run("return state.client.queue.size;").await, 3);
     host.close().await;
     world.network.pass().await;
@@ -298,13 +306,12 @@ async fn queue_survives_a_closed_page(world: &World, host: &mut impl Host, offli
     );
 }
 
-/// Offline for a whole minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_queue_survives_a_closed_page_and_applies_each_action_once() {
     let tools = need!(JavaScript::find());
     let world = World::dev().await;
     let mut host = signed_in_node(&tools, &world).await;
-    queue_survives_a_closed_page(&world, &mut host, Duration::from_secs(60)).await;
+    queue_survives_a_closed_page(&world, &mut host).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -312,35 +319,55 @@ async fn chromium_queue_survives_a_closed_page_and_applies_each_action_once() {
     let browser = need!(Browser::start().await);
     let world = World::dev().await;
     let mut host = signed_in_page(browser, &world).await;
-    queue_survives_a_closed_page(&world, &mut host, Duration::from_secs(5)).await;
+    queue_survives_a_closed_page(&world, &mut host).await;
 }
 
-/// A proxy changes the type of event streams, as one that does not know them would hold them back.
+/// Starts a proxy that changes the type of event streams, as one that does not know them would hold them back.
+async fn proxy_without_streams(world: &World) -> Rewriter {
+    // With the name of the header: the modules of the client, which a page loads through it, have the type too.
+    let [from, to] = ["event-stream", "event-buffer"].map(|kind| format!("content-type: text/{kind}"));
+    Rewriter::to(world.network.addr(), &from, &to).await
+}
+
+async fn network_without_event_streams(world: &mut World, host: &impl Host) {
+    let user = start_live(host, "").await;
+    let titles = kill_gateways(world, host, &user).await;
+    assert_titles(host, &titles).await;
+    wait_for_state(host, "polling").await;
+    host.run("state.client.close();").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn network_without_event_streams_is_polled() {
+async fn node_network_without_event_streams_is_polled() {
     let tools = need!(JavaScript::find());
     let signer = Signer::ec("one");
     let issuer = Issuer::start(&[&signer]).await;
     let mut world = need!(World::fleet(&issuer.url, "").await);
-    let proxy = Rewriter::to(world.network.addr(), "text/event-stream", "text/event-buffer").await;
+    let proxy = proxy_without_streams(&world).await;
     let url = proxy.url(&world.url());
     let host = NodeHost::start(&tools, &url, &signer.sign(&issuer.claims("ada"))).await;
-    let user = start_live(&host, "").await;
-    let titles = kill_gateways(&mut world, &host, &user).await;
-    assert_titles(&host, &titles).await;
-    wait_for_state(&host, "polling").await;
-    host.run("state.client.close();").await;
+    network_without_event_streams(&mut world, &host).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chromium_network_without_event_streams_is_polled() {
+    let browser = need!(Browser::start().await);
+    let clients = OidcClients::default();
+    let provider = need!(OidcProvider::start(clients.clone()).await);
+    let mut world = need!(World::fleet(&provider.issuer(), &clients.client_secret).await);
+    sign_in_at_provider(&browser, &provider, &world).await;
+    let proxy = proxy_without_streams(&world).await;
+    // Cookies are those of the host, whatever its port.
+    let url = proxy.url(&world.url());
+    let host = PageHost::start(browser, url.trim_end_matches('/')).await;
+    network_without_event_streams(&mut world, &host).await;
 }
 
 /// The network loses all packets: no connection ends, and nothing arrives.
-#[tokio::test(flavor = "multi_thread")]
-async fn silent_connection_is_replaced() {
-    let tools = need!(JavaScript::find());
-    let world = World::dev().await;
-    let host = signed_in_node(&tools, &world).await;
-    let user = start_live(&host, "").await;
+async fn silent_connection(world: &World, host: &impl Host) {
+    let user = start_live(host, "").await;
     world.notify(&user, "before").await;
-    assert_titles(&host, &["before".to_owned()]).await;
+    assert_titles(host, &["before".to_owned()]).await;
     world.network.half_open().await;
     world.notify(&user, "meanwhile").await;
     eventually("the client notices", PATIENCE, async || {
@@ -349,8 +376,22 @@ async fn silent_connection_is_replaced() {
     })
     .await;
     world.network.pass().await;
-    assert_titles(&host, &["before".to_owned(), "meanwhile".to_owned()]).await;
+    assert_titles(host, &["before".to_owned(), "meanwhile".to_owned()]).await;
     host.run("state.client.close();").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_silent_connection_is_replaced() {
+    let tools = need!(JavaScript::find());
+    let world = World::dev().await;
+    silent_connection(&world, &signed_in_node(&tools, &world).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chromium_silent_connection_is_replaced() {
+    let browser = need!(Browser::start().await);
+    let world = World::dev().await;
+    silent_connection(&world, &signed_in_page(browser, &world).await).await;
 }
 
 /// A process whose client is closed ends by itself.
