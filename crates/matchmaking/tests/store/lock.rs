@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use base::error::Coded;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use matchmaking::store::Coordination;
 use matchmaking::{Error, Queue};
 use testkit::{FaultProxy, Redis, eventually, need};
 
@@ -166,6 +167,48 @@ async fn engine_of_another_program_makes_steps_take_its_lock() {
         tokio::time::timeout(Duration::from_millis(300), running).await.expect_err("it waits for the lock");
         raw.ask::<()>(&["DEL", &ours]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_of_our_own_process_is_not_that_of_another_program() {
+    let redis = need!(Redis::private().await);
+    let proxy = FaultProxy::to(redis.addr()).await;
+    let holder = Setup::lock(&redis).through(proxy.url(&redis.url()), Duration::from_secs(10)).open().await;
+    let beside = holder.setup.clone().with(|rules| rules.coordination = Coordination::Script);
+    let beside = beside.through(redis.url(), Duration::from_secs(10)).open().await;
+    let mut raw = holder.raw().await;
+    holder.create_all(0..5).await;
+    holder.release(&[id(0)]).await.unwrap();
+    let [first, _, _, ours] = names(&holder);
+    for (number, step_of) in ["fetch", "assign"].into_iter().enumerate() {
+        // The delay leaves time for the other process between taking the lock and the step.
+        proxy.delay(Duration::from_millis(300)).await;
+        let running = tokio::spawn(step(&holder, "delete", 4 - number));
+        eventually("it has the lock", PATIENCE, || {
+            let (mut raw, ours, first) = (raw.clone(), ours.clone(), first.clone());
+            async move {
+                let (lock, library) = (raw.get(&ours).await, raw.get(&first).await);
+                lock.is_some() && lock == library
+            }
+        })
+        .await;
+        step(&beside, step_of, number).await.unwrap();
+        assert!(!running.is_finished(), "{step_of} did not wait for it");
+        running.await.unwrap().unwrap();
+        proxy.pass().await;
+    }
+    assert_eq!(beside.counter("foreign_locks"), 0);
+    // A key that another program has left behind still counts while a process of ours holds the lock.
+    raw.set(&ours, b"ours", 60).await;
+    raw.set(&first, b"theirs", 60).await;
+    let running = tokio::spawn(step(&beside, "fetch", 0));
+    eventually("its lock is met", PATIENCE, async || {
+        let met = beside.counter("foreign_locks");
+        (met >= 1).then_some(()).ok_or(met)
+    })
+    .await;
+    raw.ask::<()>(&["DEL", &ours]).await;
+    tokio::time::timeout(PATIENCE, running).await.expect("it goes on").unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
