@@ -1,5 +1,6 @@
 //! Scenarios: who comes when, and what they do.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use config::{Choice, Layers, Reader, Section};
@@ -104,6 +105,28 @@ impl Arrival {
     }
 }
 
+/// Returns the text of a scenario with every key: the reference with the values of `text`, which has one key per line.
+pub fn with_all_keys(text: &str) -> String {
+    let values: HashMap<String, &str> = keyed_lines(text).filter_map(|(key, line)| Some((key?, line))).collect();
+    let about = text.lines().take_while(|line| line.starts_with('#'));
+    let lines = keyed_lines(REFERENCE)
+        .map(|(key, line)| key.and_then(|key| values.get(&key).copied()).unwrap_or(line));
+    about.chain(["#"]).chain(lines).map(|line| format!("{line}\n")).collect()
+}
+
+/// Returns each line with the key that it sets.
+fn keyed_lines(text: &str) -> impl Iterator<Item = (Option<String>, &str)> {
+    let mut table = "";
+    text.lines().map(move |line| {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            table = name;
+            return (None, line);
+        }
+        let name = line.split_once(" = ").filter(|_| !line.starts_with('#'));
+        (name.map(|(name, _)| format!("{table}.{name}")), line)
+    })
+}
+
 /// Returns the layers of a scenario: the reference alone. Add a file and flags.
 pub fn layers() -> Layers {
     Layers::new(REFERENCE)
@@ -193,6 +216,25 @@ mod tests {
             let loaded = config::load::<Scenario>(layers().with_file_text(Path::new(name), text));
             loaded.unwrap_or_else(|problems| panic!("{name}: {problems}"));
         }
+    }
+
+    /// The text that `--print` prints is the scenario, whatever the defaults are.
+    #[test]
+    fn text_with_all_keys_has_the_values_of_the_scenario() {
+        let load = |layers| format!("{:?}", config::load::<Scenario>(layers).unwrap().config);
+        for (name, text) in BUILTIN {
+            let whole = with_all_keys(text);
+            let printed = load(Layers::new(&whole));
+            assert_eq!(printed, load(layers().with_file_text(Path::new(name), text)), "{name}");
+            assert!(whole.starts_with(text.lines().next().unwrap()), "{whole}");
+        }
+        let sale = with_all_keys(BUILTIN[1].1);
+        assert!(sale.contains("\nstock = 100\n") && !sale.contains("stock = 400"), "{sale}");
+    }
+
+    #[test]
+    fn comments_name_the_flag_that_sets_a_key() {
+        assert!(REFERENCE.contains("`--with KEY=VALUE`") && !REFERENCE.contains("--set"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) async fn run(args: Simulate) -> anyhow::Result<ExitStatus> {
         return Ok(ExitStatus::Done);
     }
     if let Some(name) = &args.print {
-        print(&whole(name)?)?;
+        print(scenario::with_all_keys(builtin(name)?).trim_end())?;
         return Ok(ExitStatus::Done);
     }
     let scenario = read(&args)?;
@@ -59,21 +59,6 @@ pub(super) async fn run(args: Simulate) -> anyhow::Result<ExitStatus> {
 /// Returns the first sentence of a scenario's comment.
 fn about(text: &str) -> &str {
     text.lines().next().unwrap_or_default().trim_start_matches("# ")
-}
-
-/// Returns a scenario as one text with all keys.
-fn whole(name: &str) -> anyhow::Result<String> {
-    let text = builtin(name)?;
-    Ok(format!("{}\n# What {name} changes:\n{}", scenario::REFERENCE.trim_end(), commented(text)))
-}
-
-/// Returns a text as comments: the keys above already have values.
-fn commented(text: &str) -> String {
-    let lines: Vec<String> = text
-        .lines()
-        .map(|line| if line.starts_with('#') { line.to_owned() } else { format!("# {line}") })
-        .collect();
-    lines.join("\n")
 }
 
 fn builtin(name: &str) -> anyhow::Result<&'static str> {
