@@ -66,7 +66,9 @@ impl fmt::Display for Promise {
 /// Checks every promise. Returns all violations.
 pub fn check(history: &History) -> Vec<Violation> {
     let lost = history.players.iter().flat_map(|player| {
-        player.lost.iter().map(move |why| (Promise::NobodyLost, format!("{}: {why}", player.name)))
+        let panic = player.panic.iter().map(|message| format!("the simulator panicked: {message}"));
+        let lost = panic.chain(player.lost.iter().cloned());
+        lost.map(move |why| (Promise::NobodyLost, format!("{}: {why}", player.name)))
     });
     let orders = stock::unaccounted_orders(history).map(|what| (Promise::NobodyLost, what));
     let line = line::missing(history).map(|what| (Promise::NobodyLost, what));

@@ -15,6 +15,8 @@ pub struct PlayerHistory {
     pub user_id: String,
     /// Steps without an outcome, with the cause.
     pub lost: Vec<String>,
+    /// The message of a panic in the player's task: nothing else is known then.
+    pub panic: Option<String>,
     /// How the purchase ended. None if the player wanted none.
     pub purchase: Option<Purchase>,
     pub orders: Vec<Order>,

@@ -10,6 +10,7 @@
 //! # Failure modes
 //! - The instance cannot be prepared (no drop, no queue): the run fails before a player arrives, with the cause.
 //! - A request is refused or unanswered: the player repeats it, as a careful client does. What has no outcome at the end is a violation.
+//! - A task of the simulator panics: its player is a violation, with the message.
 
 mod api;
 pub mod checks;
@@ -24,6 +25,7 @@ pub mod report;
 mod run;
 pub mod scenario;
 mod target;
+mod tasks;
 mod world;
 
 pub use api::GaveUp;

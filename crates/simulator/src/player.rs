@@ -156,7 +156,6 @@ impl Player {
                 self.signed_in = Some(signed_in);
             }
         }
-        self.world.api.meter.count(|counts| counts.finished += 1);
         self
     }
 

@@ -45,6 +45,9 @@ impl Report {
         let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut add = |name| *counts.entry(name).or_default() += 1;
         for player in &self.history.players {
+            if player.panic.is_some() {
+                add("lost to a panic");
+            }
             if let Some(purchase) = &player.purchase {
                 add(match purchase {
                     Purchase::Bought { .. } => "bought",
@@ -62,7 +65,7 @@ impl Report {
                 });
             }
         }
-        const ORDER: [&str; 8] = [
+        const ORDER: [&str; 9] = [
             "bought",
             "found nothing left",
             "admitted, did not buy",
@@ -71,6 +74,7 @@ impl Report {
             "came after the end",
             "tickets matched",
             "tickets cancelled",
+            "lost to a panic",
         ];
         ORDER.into_iter().filter_map(|name| Some((name, *counts.get(name)?))).collect()
     }

@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Clock;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use uuid::Uuid;
 
 use crate::api::{Api, Call, GaveUp};
 use crate::checks::check;
 use crate::device::stream_client;
-use crate::history::{DropTruth, History};
+use crate::history::{DropTruth, History, PlayerHistory};
 use crate::meter::Meter;
 use crate::operator;
 use crate::player::Player;
@@ -22,6 +19,7 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::target::Target;
+use crate::tasks::{message, run_all};
 use crate::world::World;
 
 /// How many players are read at a time at the end.
@@ -68,20 +66,24 @@ pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
     let progress = Progress::start(world.clone());
     let opening = tokio::spawn(open_in_time(world.clone()));
     let faulting = faults.map(|processes| tokio::spawn(cause_faults(world.clone(), processes)));
-    let mut living: JoinSet<Player> = (0..world.scenario.players as usize)
-        .map(|number| Player::new(world.clone(), number).live(started))
-        .collect();
-    let mut players = Vec::with_capacity(living.len());
-    while let Some(player) = living.join_next().await {
-        players.extend(player.ok());
-    }
+    let living = (0..world.scenario.players as usize).map(|number| {
+        let player = Player::new(world.clone(), number);
+        (player.name.clone(), player.live(started))
+    });
+    let finished = || world.api.meter.count(|counts| counts.finished += 1);
+    let (players, panicked) = run_all(living, usize::MAX, finished).await;
     opening.abort();
+    if let Err(error) = opening.await
+        && error.is_panic()
+    {
+        return Err(GaveUp(format!("the task that opens the drop panicked: {}", message(error))));
+    }
     // All processes run again before the truth is read.
     let processes = match faulting {
         Some(task) => Some(task_end(&world, task).await?),
         None => None,
     };
-    let history = collect(&world, players).await?;
+    let history = collect(&world, players, panicked).await?;
     progress.stop().await;
     drop(processes);
     let violations = check(&history);
@@ -180,18 +182,18 @@ async fn task_end(
 }
 
 /// Reads back what the instance knows of the players and the drop.
-async fn collect(world: &World, players: Vec<Player>) -> Result<History, GaveUp> {
+async fn collect(
+    world: &World,
+    players: Vec<Player>,
+    panicked: Vec<PlayerHistory>,
+) -> Result<History, GaveUp> {
     // The drop first: players who still wait are notified that it ended.
     if let Some(drop_id) = &world.drop_id {
         operator::close_drop(&world.api, drop_id).await?;
     }
-    let mut waiting = players.into_iter();
-    let mut reading: FuturesUnordered<_> = waiting.by_ref().take(READ_AT_ONCE).map(Player::finish).collect();
-    let mut histories = Vec::new();
-    while let Some(history) = reading.next().await {
-        histories.push(history);
-        reading.extend(waiting.next().map(Player::finish));
-    }
+    let reading = players.into_iter().map(|player| (player.name.clone(), player.finish()));
+    let (mut histories, panicked_at_the_end) = run_all(reading, READ_AT_ONCE, || {}).await;
+    histories.extend(panicked.into_iter().chain(panicked_at_the_end));
     histories.sort_by(|one, other| one.name.cmp(&other.name));
     let drop: Option<DropTruth> = match &world.drop_id {
         Some(drop_id) => Some(operator::read_drop(&world.api, drop_id).await?),

@@ -107,7 +107,8 @@ impl Arrival {
 
 /// Returns the text of a scenario with every key: the reference with the values of `text`, which has one key per line.
 pub fn with_all_keys(text: &str) -> String {
-    let values: HashMap<String, &str> = keyed_lines(text).filter_map(|(key, line)| Some((key?, line))).collect();
+    let values: HashMap<String, &str> =
+        keyed_lines(text).filter_map(|(key, line)| Some((key?, line))).collect();
     let about = text.lines().take_while(|line| line.starts_with('#'));
     let lines = keyed_lines(REFERENCE)
         .map(|(key, line)| key.and_then(|key| values.get(&key).copied()).unwrap_or(line));

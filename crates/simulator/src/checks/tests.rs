@@ -60,7 +60,7 @@ fn clean(count: usize, stock: usize) -> History {
             tickets: vec![Ticket { ticket_id, outcome }],
             devices: vec![device(&inbox); 1 + number % 2],
             inbox,
-            lost: Vec::new(),
+            ..PlayerHistory::default()
         });
     }
     let sold = count.min(stock) as i64;

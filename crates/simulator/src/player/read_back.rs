@@ -9,6 +9,7 @@ use super::{Player, SignedIn, expect};
 use crate::api::{Call, GaveUp};
 use crate::checks::missing_notifications;
 use crate::history::{Notification, Order, PlayerHistory, Purchase};
+use crate::tasks::message;
 
 /// How long notifications may take to arrive after the last player has finished.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -32,7 +33,14 @@ impl Player {
         }
         history.devices = signed_in.devices.iter().map(|device| device.history()).collect();
         drop(signed_in.online);
-        signed_in.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        for (number, task) in signed_in.tasks.into_iter().enumerate() {
+            task.abort();
+            if let Err(error) = task.await
+                && error.is_panic()
+            {
+                history.lost.push(format!("device {} panicked: {}", number + 1, message(error)));
+            }
+        }
         history
     }
 
