@@ -10,6 +10,7 @@
 //! A failure affects only its own tickets, and those are released in the same tick. Tickets that cannot be released
 //! while the store is unreachable are released first when it is back.
 
+mod active;
 mod allocate;
 mod assigners;
 mod breaker;
@@ -31,7 +32,7 @@ use base::error::chain;
 use base::id::ProcessId;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -43,7 +44,7 @@ use crate::model::{Match, Ticket, TicketId};
 use crate::recorder::MatchRecorder;
 use crate::store::{Claim, EngineName, Store};
 
-use self::breaker::Breaker;
+use self::active::ActiveProfiles;
 
 pub use assigners::StaticList;
 pub use evaluator::BestFirst;
@@ -94,9 +95,8 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     name: EngineName,
     store: Store,
-    profiles: Vec<Profile>,
-    /// The circuit breaker of each profile's assigner. Profiles with the same assigner share one.
-    breakers: Vec<Arc<Breaker>>,
+    /// The profiles that the next tick follows.
+    active: watch::Sender<Arc<ActiveProfiles>>,
     evaluator: Arc<dyn Evaluator>,
     config: EngineConfig,
     clock: Clock,
@@ -124,6 +124,8 @@ struct ProposedMatches {
     waiting: u64,
     /// The claim on the fetched tickets.
     claim: Claim,
+    /// The profiles that proposed the matches. They are settled by these, whatever the next tick follows.
+    active: Arc<ActiveProfiles>,
     matches: Vec<Match>,
     unmatched: Vec<Arc<Ticket>>,
     failures: usize,
@@ -133,7 +135,7 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
             .field("name", &self.0.name)
-            .field("profiles", &self.0.profiles)
+            .field("profiles", &self.0.active.borrow().profiles)
             .finish_non_exhaustive()
     }
 }
@@ -150,8 +152,7 @@ impl Engine {
         Self(Arc::new(Inner {
             name: id.to_string().into(),
             store,
-            breakers: breakers(&profiles),
-            profiles,
+            active: watch::Sender::new(Arc::new(ActiveProfiles::default().followed_by(profiles))),
             evaluator: Arc::new(BestFirst),
             config,
             clock,
@@ -192,9 +193,11 @@ impl Engine {
         }
     }
 
-    /// Returns whether there is any profile. Without one the engine has nothing to do.
-    pub fn has_profiles(&self) -> bool {
-        !self.0.profiles.is_empty()
+    /// Replaces the profiles. The next tick follows them; matches that are being settled keep theirs. Without any, the
+    /// engine fetches no tickets.
+    pub fn set_profiles(&self, profiles: Vec<Profile>) {
+        self.0.active.send_modify(|active| *active = Arc::new(active.followed_by(profiles)));
+        self.0.wake.notify_one();
     }
 
     /// Runs one tick, both halves.
@@ -203,7 +206,7 @@ impl Engine {
         Ok(self.0.settle(proposed).await)
     }
 
-    /// Runs ticks until `drain` is requested. Then finishes the ticks in flight and releases their tickets.
+    /// Runs ticks until `drain` is requested, while there are profiles. Then finishes the ticks in flight and releases their tickets.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         let mut settling = JoinSet::new();
         let settle = |settling: &mut JoinSet<Tick>, proposed: ProposedMatches| {
@@ -214,7 +217,19 @@ impl Engine {
         // been fetched once.
         let mut deferred: Vec<ProposedMatches> = Vec::new();
         let mut rounds_without_match = 0;
+        let mut active = self.0.active.subscribe();
         while !drain.is_requested() {
+            if self.0.active.borrow().is_empty() {
+                // Without profiles all tickets belong to Directors.
+                deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
+                self.0.retry_releases().await;
+                self.0.leave().await;
+                tokio::select! {
+                    () = drain.requested() => {}
+                    () = until(&mut active, |active| !active.is_empty()) => {}
+                }
+                continue;
+            }
             let started = Instant::now();
             let span = tracing::info_span!("matchmaking.tick.propose");
             let mut has_failed = false;
@@ -271,26 +286,39 @@ impl Engine {
         deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
         while settling.join_next().await.is_some() {}
         self.0.retry_releases().await;
-        if let Err(error) = self.0.store.forget_engine(&self.0.name).await {
-            // A new ticket finds out that nobody listens, and tries the next engine.
-            tracing::debug!(cause = chain(&error), "Cannot remove the engine from the idle ones");
-        }
+        self.0.leave().await;
         Ok(())
     }
 
-    /// Wakes the engine when tickets are created, until `drain` is requested.
+    /// Wakes the engine when tickets are created, until `drain` is requested. Listens while there are profiles.
     pub async fn listen(&self, drain: Drain) -> Result<(), LoopError> {
-        tokio::select! {
-            () = drain.requested() => Ok(()),
-            lost = self.0.store.listen_for_wakes(&self.0.name, &self.0.wake) => match lost {
-                Ok(()) => Err("the subscription to new tickets has ended".into()),
-                Err(error) => Err(error.into()),
-            },
+        let mut active = self.0.active.subscribe();
+        loop {
+            tokio::select! {
+                () = drain.requested() => return Ok(()),
+                () = until(&mut active, |active| !active.is_empty()) => {}
+            }
+            tokio::select! {
+                () = drain.requested() => return Ok(()),
+                () = until(&mut active, ActiveProfiles::is_empty) => {}
+                lost = self.0.store.listen_for_wakes(&self.0.name, &self.0.wake) => return match lost {
+                    Ok(()) => Err("the subscription to new tickets has ended".into()),
+                    Err(error) => Err(error.into()),
+                },
+            }
         }
     }
 }
 
 impl Inner {
+    /// Removes the engine from the idle ones, which new tickets wake.
+    async fn leave(&self) {
+        if let Err(error) = self.store.forget_engine(&self.name).await {
+            // A new ticket finds out that nobody listens, and tries the next engine.
+            tracing::debug!(cause = chain(&error), "Cannot remove the engine from the idle ones");
+        }
+    }
+
     /// Returns how long to wait before the next fetch if no ticket arrives.
     fn next_delay(&self, proposed: &ProposedMatches, rounds_without_match: u32) -> Duration {
         let ours = proposed.fetched as u64 + self.settling.load(Ordering::Relaxed);
@@ -363,20 +391,10 @@ impl Inner {
     }
 }
 
-/// Creates a breaker for each profile. Profiles with the same assigner share one.
-fn breakers(profiles: &[Profile]) -> Vec<Arc<Breaker>> {
-    let same =
-        |a: &Profile, b: &Profile| std::ptr::addr_eq(Arc::as_ptr(&a.assigner), Arc::as_ptr(&b.assigner));
-    let mut breakers: Vec<Arc<Breaker>> = Vec::with_capacity(profiles.len());
-    for profile in profiles {
-        let known = profiles.iter().zip(&breakers).find(|(other, _)| same(profile, other));
-        let breaker = known.map(|(_, breaker)| breaker.clone()).unwrap_or_else(|| {
-            let users = profiles.iter().filter(|other| same(profile, other));
-            Arc::new(Breaker::new(users.map(|other| other.name.clone()).collect()))
-        });
-        breakers.push(breaker);
-    }
-    breakers
+/// Waits until the profiles are as required.
+async fn until(active: &mut watch::Receiver<Arc<ActiveProfiles>>, holds: impl Fn(&ActiveProfiles) -> bool) {
+    // The engine has the sender, so the channel is not closed.
+    drop(active.wait_for(|active| holds(active)).await);
 }
 
 /// Calls a plugin in its own task, so that a panic or an endless loop cannot harm the engine.

@@ -273,9 +273,6 @@ fn recorder_loop(recorder: Recorder) -> Loop {
 
 /// Returns the loops that make matches.
 fn engine_loops(engine: Engine) -> Vec<Loop> {
-    if !engine.has_profiles() {
-        return Vec::new();
-    }
     let wakes =
         Loop::new(
             "matchmaking-wakes",

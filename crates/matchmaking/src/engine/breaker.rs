@@ -19,7 +19,7 @@ const MAX_ATTEMPTS: u32 = 3;
 /// The circuit breaker of one assigner.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// The profiles that use the assigner.
     pub(super) profiles: Vec<Arc<str>>,
 }
@@ -52,6 +52,11 @@ pub(super) struct GuardedCall<'a> {
 impl Breaker {
     pub(super) fn new(profiles: Vec<Arc<str>>) -> Self {
         Self { profiles, ..Self::default() }
+    }
+
+    /// Returns the breaker of the same assigner for other profiles. Both share the state.
+    pub(super) fn for_profiles(&self, profiles: Vec<Arc<str>>) -> Self {
+        Self { state: self.state.clone(), profiles }
     }
 
     /// Returns how many matches may be requested now.

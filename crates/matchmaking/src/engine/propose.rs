@@ -30,17 +30,19 @@ impl Inner {
             }
         };
         let now = Moment::from(self.clock.now());
+        let active = self.active.borrow().clone();
         let mut proposed = ProposedMatches {
             fetched: fetched.ids.len(),
             waiting: fetched.waiting,
             claim: fetched.claim,
+            active: active.clone(),
             ..ProposedMatches::default()
         };
         if tickets.is_empty() {
             self.metrics.oldest_age.set(0.0);
             return Ok(proposed);
         }
-        let (matches, failures) = self.make_matches(&tickets, now).await;
+        let (matches, failures) = self.make_matches(&active.profiles, &tickets, now).await;
         proposed.failures = failures;
         match self.evaluate(matches).await {
             Ok(matches) => proposed.matches = matches,
@@ -78,10 +80,15 @@ impl Inner {
     }
 
     /// Runs the match functions of all profiles concurrently. Also returns how many failed.
-    async fn make_matches(&self, tickets: &[Arc<Ticket>], now: Moment) -> (Vec<Match>, usize) {
+    async fn make_matches(
+        &self,
+        profiles: &[Profile],
+        tickets: &[Arc<Ticket>],
+        now: Moment,
+    ) -> (Vec<Match>, usize) {
         let fetched: HashMap<&TicketId, &Ticket> =
             tickets.iter().map(|ticket| (&ticket.id, ticket.as_ref())).collect();
-        let working = self.profiles.iter().map(async |profile| {
+        let working = profiles.iter().map(async |profile| {
             let pools = Pools { profile: profile.name.clone(), now, pools: pools(profile, tickets, now) };
             let started = Instant::now();
             let function = profile.function.clone();

@@ -12,6 +12,7 @@ use runtime::fault;
 use runtime::telemetry::TraceContext;
 use tokio::time::Instant;
 
+use super::active::ActiveProfiles;
 use super::allocate::RequestedServers;
 use super::breaker::Breaker;
 use super::{Inner, ProposedMatches, Tick, call};
@@ -31,8 +32,9 @@ impl Inner {
             by_profile.entry(match_.profile.clone()).or_default().push(match_);
         }
         let unmatched: Vec<TicketId> = proposed.unmatched.iter().map(|ticket| ticket.id.clone()).collect();
-        let claim = proposed.claim;
-        let assigning = by_profile.into_iter().map(|(name, matches)| self.assign(name, matches, claim));
+        let (claim, active) = (proposed.claim, &proposed.active);
+        let assigning =
+            by_profile.into_iter().map(|(name, matches)| self.assign(active, name, matches, claim));
         let ((), settled) = tokio::join!(self.release(claim, &unmatched), join_all(assigning));
         self.settling.fetch_sub(size, Ordering::Relaxed);
         let tick = Tick {
@@ -50,9 +52,15 @@ impl Inner {
     }
 
     /// Finds servers for the matches of one profile and assigns them.
-    async fn assign(&self, profile: Arc<str>, matches: Vec<Match>, claim: Claim) -> Tick {
+    async fn assign(
+        &self,
+        active: &ActiveProfiles,
+        profile: Arc<str>,
+        matches: Vec<Match>,
+        claim: Claim,
+    ) -> Tick {
         let matches: Arc<[Match]> = matches.into();
-        let mut servers = self.find_servers(&profile, &matches).await;
+        let mut servers = self.find_servers(active, &profile, &matches).await;
         let mut failures = usize::from(servers.is_throttled);
         if let Some((step, cause)) = servers.failure.take() {
             self.record_failure(&profile, step, &cause);
@@ -78,11 +86,15 @@ impl Inner {
     }
 
     /// Calls the profile's assigner for as many of these matches as its breaker allows.
-    async fn find_servers(&self, profile: &str, matches: &Arc<[Match]>) -> RequestedServers {
-        let Some(place) = self.profiles.iter().position(|other| *other.name == *profile) else {
+    async fn find_servers(
+        &self,
+        active: &ActiveProfiles,
+        profile: &str,
+        matches: &Arc<[Match]>,
+    ) -> RequestedServers {
+        let Some((assigner, breaker)) = active.assigner(profile) else {
             return RequestedServers::default();
         };
-        let (assigner, breaker) = (self.profiles[place].assigner.clone(), self.breakers[place].clone());
         let limit = breaker.allowed_matches();
         let requested: Arc<[Match]> =
             if limit >= matches.len() { matches.clone() } else { matches[..limit].into() };

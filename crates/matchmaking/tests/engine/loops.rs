@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use matchmaking::Engine;
-use matchmaking::engine::{EngineConfig, Profile};
+use matchmaking::engine::{EngineConfig, Fifo, Profile};
 use matchmaking::model::TicketId;
 use runtime::Drain;
 use testkit::eventually;
@@ -27,6 +27,7 @@ on_both_stores! {
     unmatchable_tickets_do_not_cause_a_busy_loop,
     engine_backs_off_while_a_dead_engine_holds_tickets,
     failing_plugins_are_paused_however_long_the_queue,
+    profiles_change_while_the_engine_runs,
 }
 
 /// A running engine, as in a process.
@@ -136,6 +137,29 @@ async fn tickets_are_matched_on_arrival_without_waiting_for_the_tick(world: Worl
         let pair = [world.put().await, world.put().await];
         eventually("a match", Duration::from_secs(1), || all_assigned(&world, &pair)).await;
     }
+    running.stop().await;
+}
+
+async fn profiles_change_while_the_engine_runs(world: World) {
+    let engine = world.engine(Vec::new());
+    let running = Running::start(&engine);
+    let pair = [world.put().await, world.put().await];
+    assert_eq!(world.free().await, pair, "without profiles all tickets belong to Directors");
+    assert!(world.metric("minimatch_backend_fetch_tickets_latency_seconds_count") < 1.0);
+
+    // Nothing else wakes the engine, and its tick is an hour away.
+    engine.set_profiles(vec![duels()]);
+    eventually("a match", PATIENCE, || all_assigned(&world, &pair)).await;
+    engine.set_profiles(vec![Profile { function: Arc::new(Fifo::new(3)), ..duels() }]);
+    let three = [world.put().await, world.put().await, world.put().await];
+    eventually("a match of three", PATIENCE, || all_assigned(&world, &three)).await;
+    assert_eq!(world.made().await.last().unwrap().ticket_ids.len(), 3);
+
+    engine.set_profiles(Vec::new());
+    let last = [world.put().await, world.put().await, world.put().await];
+    eventually("no engine holds tickets", PATIENCE, async || world.free().await == last).await;
+    engine.set_profiles(vec![Profile { function: Arc::new(Fifo::new(3)), ..duels() }]);
+    eventually("a match again", PATIENCE, || all_assigned(&world, &last)).await;
     running.stop().await;
 }
 
