@@ -12,7 +12,7 @@ use crate::setting::Value;
 pub(crate) const TEMPLATE: &str = "NAME";
 
 /// A parsed TOML text. `[db] url = …` becomes the key `db.url`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Document {
     pub(crate) settings: BTreeMap<String, RawSetting>,
     /// All tables by path, so that an unknown table is noticed even when it is empty.
@@ -21,7 +21,7 @@ pub(crate) struct Document {
 }
 
 /// A value that has not been parsed into its type yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RawSetting {
     pub(crate) value: Value,
     pub(crate) position: Position,
@@ -45,6 +45,16 @@ impl Document {
         }
         document.add_table(text, "", table.get_ref());
         document
+    }
+
+    /// Moves everything below a table.
+    pub(crate) fn below(self, table: &str) -> Self {
+        let key = |key: String| format!("{table}.{key}");
+        Self {
+            settings: self.settings.into_iter().map(|(name, setting)| (key(name), setting)).collect(),
+            tables: self.tables.into_iter().map(|(name, position)| (key(name), position)).collect(),
+            syntax: self.syntax,
+        }
     }
 
     fn add_table(&mut self, text: &str, path: &str, table: &DeTable<'_>) {

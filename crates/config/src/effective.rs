@@ -53,6 +53,26 @@ impl Effective {
         self.0[at].lines.push(Line { key, reference_key, shown, origin });
     }
 
+    /// Returns the settings of a table and of those below it, as a text without the header of the table. Leaves out defaults.
+    pub(crate) fn text_of(&self, table: &str) -> String {
+        let mut text = String::new();
+        for Group { section, lines } in &self.0 {
+            let Some(rest) = section.strip_prefix(table) else { continue };
+            match rest.strip_prefix('.') {
+                Some(below) => text.push_str(&format!("[{below}]\n")),
+                None if rest.is_empty() => {}
+                None => continue,
+            }
+            for Line { key, shown, origin, .. } in lines {
+                let name = key.rsplit('.').next().unwrap_or(key);
+                if let Some(value) = shown.as_ref().filter(|_| *origin != Origin::Default) {
+                    text.push_str(&format!("{name} = {value}\n"));
+                }
+            }
+        }
+        text
+    }
+
     /// Sorts the tables by `rank`, a function of the first segment of a table's name. The sort is stable.
     pub(crate) fn sort_by_rank(&mut self, rank: impl Fn(&str) -> usize) {
         self.0.sort_by_key(|group| rank(group.section.split('.').next().unwrap_or_default()));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::document::{Document, uncommented};
 use crate::renamed::RenamedKey;
@@ -21,6 +22,8 @@ pub struct Layers {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) flags: BTreeMap<String, Flag>,
     pub(crate) renamed: &'static [RenamedKey],
+    /// The configuration file, if `file` is a text that is read later. Only its `NAME` tables count.
+    pub(crate) templates: Option<Arc<(PathBuf, Document)>>,
 }
 
 #[derive(Debug)]
@@ -33,13 +36,18 @@ pub(crate) struct Flag {
 impl Layers {
     /// Starts with the defaults of the reference alone.
     pub fn new(reference: &str) -> Self {
+        Self::of_documents(Document::parse(reference), Document::parse(&uncommented(reference)))
+    }
+
+    pub(crate) fn of_documents(reference: Document, examples: Document) -> Self {
         Self {
-            reference: Document::parse(reference),
-            examples: Document::parse(&uncommented(reference)),
+            reference,
+            examples,
             file: None,
             env: BTreeMap::new(),
             flags: BTreeMap::new(),
             renamed: &[],
+            templates: None,
         }
     }
 

@@ -10,6 +10,7 @@
 //!
 //! Some tables are named by the user, as in `[matchmaking.profiles.duel]`. [`Reader::tables`] reads them all. The reference
 //! has such a table once, under the name `NAME`: it is the template that documents them and holds their defaults.
+//! [`TableReader`] reads such tables after the start, from texts that are not in the file.
 
 mod document;
 mod effective;
@@ -22,6 +23,7 @@ mod secret;
 mod secret_file;
 mod setting;
 mod store_url;
+mod table_reader;
 mod unknown;
 
 pub use document::{reference_keys, reference_with_all_keys};
@@ -34,6 +36,7 @@ pub use renamed::RenamedKey;
 pub use secret::{Secret, redact_url};
 pub use setting::{ByteSize, Choice, InvalidValue, Setting, Value, show_duration};
 pub use store_url::{Server, StoreUrl};
+pub use table_reader::TableReader;
 
 /// A group of settings that a crate owns.
 pub trait Section: Sized {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use crate::document::{TEMPLATE, child_of};
 use crate::effective::Effective;
@@ -10,6 +11,7 @@ use crate::problem::{Origin, Problem, Problems};
 use crate::secret::REDACTED;
 use crate::secret_file::{self, file_key};
 use crate::setting::{Setting, Value};
+use crate::table_reader::TableReader;
 
 /// The longest name that a user may give a table.
 const MAX_NAME: usize = 64;
@@ -44,7 +46,11 @@ pub(crate) struct State {
 
 impl<'a> Reader<'a> {
     pub(crate) fn root(state: &'a mut State) -> Self {
-        Self { state, prefix: String::new(), template: String::new(), is_template: false }
+        Self::of_table(state, "", "")
+    }
+
+    pub(crate) fn of_table(state: &'a mut State, prefix: &str, template: &str) -> Self {
+        Self { state, prefix: prefix.to_owned(), template: template.to_owned(), is_template: false }
     }
 
     /// Reads a section below this one.
@@ -77,7 +83,7 @@ impl<'a> Reader<'a> {
             let read =
                 T::read(&mut Reader { state: self.state, prefix, template: template.clone(), is_template });
             if !is_template {
-                match self.check_name(&name) {
+                match self.check_table_name(&name) {
                     Ok(()) => drop(tables.insert(name, read)),
                     Err(expected) => {
                         let message = format!("[{table}]: {expected}, found {name}");
@@ -89,14 +95,27 @@ impl<'a> Reader<'a> {
         tables
     }
 
-    fn check_name(&self, name: &str) -> Result<(), String> {
-        let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    fn check_table_name(&self, name: &str) -> Result<(), String> {
         if self.is_template {
-            Err(format!("in a template the name must be {TEMPLATE}"))
-        } else if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_allowed) {
-            Ok(())
-        } else {
-            Err(format!("the name must be 1 to {MAX_NAME} characters of a-z, 0-9, `_` and `-`"))
+            return Err(format!("in a template the name must be {TEMPLATE}"));
+        }
+        check_name(name)
+    }
+
+    /// Returns a reader of further tables below `name`, for texts that come after the start. Call it after
+    /// [`tables`](Self::tables), whose tables it contains as texts.
+    pub fn table_reader(&self, name: &str) -> TableReader {
+        let (layers, path) = (&self.state.layers, format!("{}{name}", self.prefix));
+        let below = self.state.named_tables.keys().filter_map(|table| child_of(&path, table));
+        let named = below.filter(|name| *name != TEMPLATE);
+        let text = |name: &str| self.state.effective.text_of(&format!("{path}.{name}"));
+        TableReader {
+            reference: Arc::new(layers.reference.clone()),
+            examples: Arc::new(layers.examples.clone()),
+            file: layers.file.clone().map(Arc::new),
+            texts: named.map(|name| (name.to_owned(), text(name))).collect(),
+            template: format!("{}{name}.{TEMPLATE}.", self.template),
+            path,
         }
     }
 
@@ -340,9 +359,19 @@ impl State {
             return Ok(Some(found));
         }
         match self.lookup_in_file(key, is_secret)? {
-            None => self.lookup_in_file(template, is_secret),
+            None => self.lookup_in_templates(template, is_secret),
             found => Ok(found),
         }
+    }
+
+    /// Finds the value of a key in a `NAME` table of the configuration file.
+    fn lookup_in_templates(&self, template: &str, is_secret: bool) -> LookupResult {
+        let Some(file) = &self.layers.templates else { return self.lookup_in_file(template, is_secret) };
+        let (path, document) = &**file;
+        value_or_file(template, is_secret, |key| {
+            let setting = document.settings.get(key)?;
+            Some((setting.value.clone(), Origin::file(path, &setting.position)))
+        })
     }
 
     fn lookup_in_file(&self, key: &str, is_secret: bool) -> LookupResult {
@@ -379,6 +408,16 @@ impl State {
             Origin::Default => (3, 0, 0),
         });
         Err(Problems(self.problems))
+    }
+}
+
+/// Checks the name that a user gives a table. Fails with what is allowed.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_allowed) {
+        Ok(())
+    } else {
+        Err(format!("the name must be 1 to {MAX_NAME} characters of a-z, 0-9, `_` and `-`"))
     }
 }
 

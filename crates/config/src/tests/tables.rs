@@ -321,3 +321,71 @@ fn reference_with_all_keys_sets_every_key() {
     assert_eq!(read, documented);
     assert!(effective.keys().any(|key| key == "matchmaking.profiles.name.pools.name.tags"));
 }
+
+/// Profiles, and how further ones are read.
+#[derive(Debug)]
+struct WithReader {
+    profiles: BTreeMap<String, Profile>,
+    reader: TableReader,
+}
+
+impl Section for WithReader {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let _: Duration = reader.get("matchmaking.interval");
+        let profiles = reader.tables("matchmaking.profiles");
+        Self { profiles, reader: reader.table_reader("matchmaking.profiles") }
+    }
+}
+
+fn table_reader(file: &str) -> WithReader {
+    crate::load(with_file(file)).unwrap().config
+}
+
+#[test]
+fn table_is_read_later_with_the_same_defaults_and_checks() {
+    let file = format!("{DUEL}[matchmaking.profiles.NAME]\nmax_wait = \"9s\"\n");
+    let reader = table_reader(&file).reader;
+    let text = "players = 4\n[pools.eu]\ntags = [\"eu\"]\n";
+    let squad: Profile = reader.read("squad", "profile squad", text).unwrap();
+    assert_eq!(
+        (squad.players, squad.max_wait),
+        (4, Duration::from_secs(9)),
+        "the template of the file counts"
+    );
+    assert_eq!(squad.pools["eu"].tags, ["eu"]);
+    assert!((squad.pools["eu"].weight - 1.0).abs() < f64::EPSILON);
+
+    let found = |name: &str, text: &str| {
+        let Problems(found) = reader.read::<Profile>(name, "profile squad", text).unwrap_err();
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found("squad", "\nplayers = 0\nplayerz = 2\nmax_wait = \"soon\"\n"),
+        [
+            "profile squad:2:1: matchmaking.profiles.squad.players: must be from 1 to 100, found 0",
+            "profile squad:3:1: matchmaking.profiles.squad.playerz: no such key\n    \
+             did you mean `matchmaking.profiles.squad.players`?",
+            "profile squad:4:1: matchmaking.profiles.squad.max_wait: expected a duration such as \"250ms\", \"30s\" or \"1h30m\", \
+             found \"soon\"",
+        ]
+    );
+    assert_eq!(found("squad", ""), ["profile squad:1:1: matchmaking.profiles.squad.players: is required"]);
+    assert!(found("squad", "players = \n")[0].starts_with("profile squad:1:"));
+    assert!(found("Squad", "players = 2\n")[0].contains("the name must be 1 to 64 characters"));
+    assert!(
+        found("squad", "players = 2\n[matchmaking.profiles.NAME]\nmax_wait = \"1s\"\n")[0]
+            .contains("no such section")
+    );
+}
+
+#[test]
+fn tables_of_the_configuration_are_texts_that_can_be_read_again() {
+    let file =
+        format!("{DUEL}title = \"a \\\"b\\\"\"\n[matchmaking.profiles.duel.pools.eu]\ntags = [\"eu\"]\n");
+    let layers = with_file(&file).with_env(variable("PLAYHOUSE_MATCHMAKING_PROFILES_DUEL_PLAYERS", "3"));
+    let WithReader { profiles, reader } = crate::load(layers).unwrap().config;
+    let text = &reader.texts()["duel"];
+    assert_eq!(text, "players = 3\ntitle = \"a \\\"b\\\"\"\n[pools.eu]\ntags = [\"eu\"]\n");
+    let again: Profile = reader.read("duel", "profile duel", text).unwrap();
+    assert_eq!(format!("{again:?}"), format!("{:?}", profiles["duel"]));
+}
