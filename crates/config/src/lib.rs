@@ -31,7 +31,7 @@ pub use effective::Effective;
 pub use layers::{ENV_PREFIX, Layers, env_name};
 pub use network::{InvalidNetwork, Network};
 pub use problem::{Origin, Problem, Problems};
-pub use reader::Reader;
+pub use reader::{Reader, check_table_name};
 pub use renamed::RenamedKey;
 pub use secret::{Secret, redact_url};
 pub use setting::{ByteSize, Choice, InvalidValue, Setting, Value, show_duration};

@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         if self.is_template {
             return Err(format!("in a template the name must be {TEMPLATE}"));
         }
-        check_name(name)
+        check_table_name(name)
     }
 
     /// Returns a reader of further tables below `name`, for texts that come after the start. Call it after
@@ -412,7 +412,7 @@ impl State {
 }
 
 /// Checks the name that a user gives a table. Fails with what is allowed.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
+pub fn check_table_name(name: &str) -> Result<(), String> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_allowed) {
         Ok(())

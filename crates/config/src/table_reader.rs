@@ -8,7 +8,7 @@ use crate::Section;
 use crate::document::{Document, Position};
 use crate::layers::Layers;
 use crate::problem::{Origin, Problem, Problems};
-use crate::reader::{Reader, State, check_name};
+use crate::reader::{Reader, State, check_table_name};
 
 /// Reads further tables of a kind that users name, with the defaults and checks of those in the file. See
 /// [`Reader::table_reader`].
@@ -45,7 +45,7 @@ impl TableReader {
         read: impl FnOnce(&mut Reader<'_>) -> T,
     ) -> Result<T, Problems> {
         let origin = Origin::file(Path::new(source), &Position { line: 1, column: 1 });
-        if let Err(expected) = check_name(name) {
+        if let Err(expected) = check_table_name(name) {
             let message = format!("{expected}, found {name}");
             return Err(Problems(vec![Problem { origin, message, help: None }]));
         }

@@ -1,6 +1,6 @@
 //! The admin API's `/tickets`: shows tickets and why they wait, and lets operators release or cancel them.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Json;
 use axum::extract::{Path, Query};
@@ -39,7 +39,8 @@ const NO_ENGINE: &str = "no running process has the role matchmaking-engine, so 
 #[derive(Clone, Debug)]
 pub struct MatchmakingAdmin {
     store: Store,
-    profiles: Arc<[Profile]>,
+    /// The current profiles.
+    profiles: Arc<RwLock<Arc<[Profile]>>>,
     /// How many tickets are considered to explain why one waits.
     limit: usize,
     clock: Clock,
@@ -102,7 +103,7 @@ impl MatchmakingAdmin {
     pub fn new(store: Store, profiles: Vec<Profile>, limit: usize, clock: Clock) -> Self {
         // Needed in every role, so that an `Any` is shown with its real type.
         wire::register_types();
-        Self { store, profiles: profiles.into(), limit, clock, fleet: None }
+        Self { store, profiles: Arc::new(RwLock::new(profiles.into())), limit, clock, fleet: None }
     }
 
     /// Adds the running processes, to show whether an engine runs.
@@ -175,8 +176,13 @@ impl MatchmakingAdmin {
         &self.store
     }
 
-    pub(crate) fn profiles(&self) -> &[Profile] {
-        &self.profiles
+    pub(crate) fn profiles(&self) -> Arc<[Profile]> {
+        self.profiles.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the profiles.
+    pub fn set_profiles(&self, profiles: Vec<Profile>) {
+        *self.profiles.write().unwrap_or_else(PoisonError::into_inner) = profiles.into();
     }
 
     pub(crate) const fn clock(&self) -> &Clock {
@@ -231,6 +237,7 @@ impl MatchmakingAdmin {
         state: TicketState,
         status: &TicketStatus,
     ) -> Result<Vec<String>, Error> {
+        let profiles = self.profiles();
         Ok(match state {
             TicketState::Assigned => Vec::new(),
             TicketState::Expired => vec!["its data has expired; the next fetch removes it".to_owned()],
@@ -249,7 +256,7 @@ impl MatchmakingAdmin {
                 let failures = self.assigner_failures(|_| true).await?;
                 std::iter::once(pending).chain(failures).collect()
             }
-            TicketState::Waiting if self.profiles.is_empty() => {
+            TicketState::Waiting if profiles.is_empty() => {
                 let failures = self.assigner_failures(|_| true).await?;
                 let none = "this process has no [matchmaking.profiles.NAME], so it cannot say why";
                 std::iter::once(none.to_owned()).chain(failures).collect()
@@ -263,9 +270,9 @@ impl MatchmakingAdmin {
                 let others = self.store.read(&ids).await?;
                 let held_back = self.store.is_held_back().await?.then(|| HELD_BACK.to_owned());
                 let obstacles =
-                    self.profiles.iter().flat_map(|profile| self.explain_profile(profile, &ticket, &others));
+                    profiles.iter().flat_map(|profile| self.explain_profile(profile, &ticket, &others));
                 let admits = |name: &str| {
-                    let profile = self.profiles.iter().find(|profile| *profile.name == *name);
+                    let profile = profiles.iter().find(|profile| *profile.name == *name);
                     profile.is_none_or(|profile| profile.admits(&ticket, self.now()))
                 };
                 let failures = self.assigner_failures(admits).await?;

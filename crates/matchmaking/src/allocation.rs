@@ -55,6 +55,12 @@ pub const MIGRATIONS: Migrations = Migrations {
             sqlite: work_queue::sqlite_table!("matchmaking_abandoned"),
             mysql: work_queue::mysql_table!("matchmaking_abandoned"),
         },
+        Migration {
+            version: 3,
+            name: "matchmaking_definition",
+            sqlite: include_str!("../migrations/sqlite/0003_matchmaking_definition.sql"),
+            mysql: include_str!("../migrations/mysql/0003_matchmaking_definition.sql"),
+        },
     ],
 };
 

@@ -1,6 +1,7 @@
 //! The settings of matchmaking.
 
 mod assigner;
+mod definitions;
 mod director;
 mod filter;
 mod profile;
@@ -10,22 +11,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::config::{ByteSize, Reader, Section};
+use ::config::{ByteSize, Reader, Section, TableReader};
 use base::Clock;
 use redis_store::RedisUrl;
 use url::Url;
 use webhook::Secrets;
 
 use crate::backend::BackendConfig;
-use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, RuleFunction};
+use crate::engine::{Assigner, EngineConfig, PluginError};
 use crate::frontend::FrontendConfig;
-use crate::metrics::Metrics;
 use crate::players::Queue;
 use crate::query::QueryConfig;
 use crate::store::Rules;
 
 use self::assigner::{AssignerConfig, AssignerKind};
-use self::profile::{FunctionConfig, ProfileConfig};
+use self::definitions::{RuleSetText, check_assigner};
+use self::profile::{FunctionConfig, ProfileConfig, RuleSetSource, read_rules};
+
+pub(crate) use self::definitions::{ConfiguredDefinitions, DefinitionMistake};
 
 /// The settings of matchmaking.
 #[derive(Clone, Debug)]
@@ -49,13 +52,17 @@ pub struct Config {
     pub queues: BTreeMap<String, Queue>,
     profiles: BTreeMap<String, ProfileConfig>,
     assigners: BTreeMap<String, AssignerConfig>,
+    /// The rule sets of profiles that have a file or a text, by the name of the profile.
+    rule_sets: BTreeMap<String, RuleSetText>,
+    profile_reader: TableReader,
+    queue_reader: TableReader,
 }
 
 impl Section for Config {
     fn read(reader: &mut Reader<'_>) -> Self {
         let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
         let number = |reader: &mut Reader<'_>, name, max| reader.get_within(name, 1..=max) as usize;
-        let config = Self {
+        let mut config = Self {
             rules: Rules {
                 key_prefix: reader.get("key_prefix"),
                 coordination: reader.get("coordination"),
@@ -98,7 +105,11 @@ impl Section for Config {
             queues: reader.tables("queues"),
             profiles: reader.tables("profiles"),
             assigners: reader.tables("assigners"),
+            rule_sets: BTreeMap::new(),
+            profile_reader: reader.table_reader("profiles"),
+            queue_reader: reader.table_reader("queues"),
         };
+        config.rule_sets = read_rule_sets(reader, &mut config.profiles);
         config.check(reader);
         config
     }
@@ -153,9 +164,7 @@ impl Config {
         }
         for (name, profile) in &self.profiles {
             let key = format!("profiles.{name}.assigner");
-            reader.check(&[&key], self.assigners.contains_key(&profile.assigner), || {
-                format!("there is no [matchmaking.assigners.{}]", profile.assigner)
-            });
+            check_assigner(reader, &key, profile, |name| self.assigners.contains_key(name));
         }
     }
 
@@ -200,26 +209,39 @@ impl Config {
         self.assigners.iter().map(build).collect()
     }
 
-    /// Builds the profiles with their assigners.
-    pub fn profiles(
-        &self,
-        assigners: &BTreeMap<String, Arc<dyn Assigner>>,
-        metrics: &Metrics,
-    ) -> Result<Vec<Profile>, PluginError> {
-        let profile = |(name, profile): (&String, &ProfileConfig)| {
-            let assigner = assigners.get(&profile.assigner).cloned();
-            Ok(Profile {
-                name: name.as_str().into(),
-                pools: profile.pools(),
-                function: match &profile.function {
-                    FunctionConfig::Fifo => Arc::new(Fifo::new(profile.players as usize)),
-                    FunctionConfig::Rules(rules) => {
-                        Arc::new(RuleFunction::new(name.as_str().into(), rules.clone(), metrics.clone()))
-                    }
-                },
-                assigner: assigner.ok_or_else(|| format!("there is no assigner {}", profile.assigner))?,
-            })
-        };
-        self.profiles.iter().map(profile).collect()
+    /// Returns the definitions that stored ones may replace.
+    pub(crate) fn definitions(&self) -> ConfiguredDefinitions {
+        ConfiguredDefinitions {
+            profiles: self.profiles.clone(),
+            queues: self.queues.clone(),
+            rule_sets: self.rule_sets.clone(),
+            assigners: self.assigners.keys().cloned().collect(),
+            profile_reader: self.profile_reader.clone(),
+            queue_reader: self.queue_reader.clone(),
+            max_ticket_ttl: self.frontend.max_ticket_ttl,
+        }
     }
+}
+
+/// Reads the rule sets of profiles that have a file or a text. Each gets the name of its profile.
+fn read_rule_sets(
+    reader: &mut Reader<'_>,
+    profiles: &mut BTreeMap<String, ProfileConfig>,
+) -> BTreeMap<String, RuleSetText> {
+    let mut rule_sets = BTreeMap::new();
+    for (name, profile) in profiles {
+        let FunctionConfig::Rules(source) = &mut profile.function else { continue };
+        match read_rules(source) {
+            Ok(None) => {}
+            Ok(Some(rules)) => {
+                rule_sets.insert(name.clone(), rules);
+                *source = RuleSetSource::Name(name.clone());
+            }
+            Err(cause) => {
+                let [rules, function] = ["rules", "function"].map(|key| format!("profiles.{name}.{key}"));
+                reader.check(&[&rules, &function], false, || cause);
+            }
+        }
+    }
+    rule_sets
 }

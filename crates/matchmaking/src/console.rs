@@ -2,6 +2,7 @@
 
 mod allocations;
 mod backfills;
+mod definitions;
 mod steps;
 mod tickets;
 
@@ -65,6 +66,19 @@ pub(crate) fn screens() -> Vec<Screen> {
     const QUESTION: &str = "Who waits too long?";
     vec![
         Screen::listed(Menu::Matchmaking, "/console/matchmaking", "Matchmaking", QUESTION, overview),
+        Screen::listed(
+            Menu::Matchmaking,
+            "/console/rules",
+            "Rules",
+            "What are matches made by, and who changed it?",
+            definitions::list,
+        ),
+        Screen::linked(
+            "/console/rules/{kind}/{name}",
+            "Definition",
+            "What counts, and what counted before?",
+            definitions::show,
+        ),
         Screen::linked("/console/tickets/{ticket_id}", "Ticket", "Why does it wait?", tickets::show),
         Screen::linked(
             "/console/allocations",
@@ -147,7 +161,7 @@ async fn waiting(console: &MatchmakingConsole) -> Result<Vec<Section>, Error> {
     }
     let empty = "This process has no [matchmaking.profiles.NAME], so it cannot say who is matched.";
     let mut profile_table = Table::new(&["Profile", "#Tickets that it admits", "Oldest since"], empty);
-    for profile in admin.profiles() {
+    for profile in admin.profiles().iter() {
         let admitted = sample.iter().filter(|ticket| profile.admits(ticket, Moment::from(now)));
         let (count, since) = admitted.fold((0_u64, None::<Moment>), |(count, since), ticket| {
             (count + 1, Some(since.map_or(ticket.created, |since| since.min(ticket.created))))

@@ -22,6 +22,10 @@ struct Data<'a> {
     connection: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     backfill_id: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    rule_set: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_set_version: Option<i64>,
 }
 
 /// Builds the event of a match, with the match's id. Returns `None` if the match has no valid id.
@@ -35,6 +39,8 @@ pub(crate) fn event(match_: &MatchMade) -> Option<Event> {
         user_ids: &match_.user_ids,
         connection: &match_.assignment.connection,
         backfill_id: &match_.backfill_id,
+        rule_set: &match_.rule_set,
+        rule_set_version: (!match_.rule_set.is_empty()).then_some(match_.rule_set_version),
     };
     Some(Event {
         id: EventId::from_uuid(*id.as_uuid()),
@@ -65,6 +71,11 @@ pub fn events() -> Vec<EventKind> {
             "backfill_id": {
                 "type": "string",
                 "description": "The backfill that these tickets joined. Missing unless they joined a match under way.",
+            },
+            "rule_set": { "type": "string", "description": "The rule set that made the match, if one did." },
+            "rule_set_version": {
+                "type": "integer",
+                "description": "The version of the rule set: 0 for the one of the configuration file.",
             },
         },
     });

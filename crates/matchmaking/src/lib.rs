@@ -23,6 +23,7 @@ mod backend;
 mod backfills;
 mod config;
 mod console;
+mod definitions;
 pub mod engine;
 mod error;
 mod event;
@@ -44,6 +45,9 @@ pub use allocation::{ABANDONED, Allocations, MIGRATIONS};
 pub use backend::{Backend, BackendConfig, EvaluatorAddress, HostRules, MatchStream};
 pub use backfills::{BackfillCleaner, Backfills, ProposedBackfill};
 pub use console::MatchmakingConsole;
+pub use definitions::{
+    ActiveDefinitions, Content, Definition, DefinitionKey, DefinitionKind, DefinitionMetrics, Definitions,
+};
 pub use engine::Engine;
 pub use error::Error;
 pub use event::events;

@@ -213,6 +213,8 @@ pub struct Lineup {
     pub rule_set: Arc<str>,
     /// The version label of the rule set.
     pub version: Option<Arc<str>>,
+    /// The name of the definition that the rule set comes from, and its version: 0 for the one of the configuration.
+    pub definition: Option<(Arc<str>, i64)>,
     pub teams: Vec<Team>,
     /// The roles of a ticket's players, if the teams have roles.
     pub roles: HashMap<TicketId, Vec<Arc<str>>>,

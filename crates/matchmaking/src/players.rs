@@ -20,7 +20,7 @@ mod ticket;
 mod topic;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use base::id::Uuid;
@@ -88,7 +88,8 @@ pub struct JoinedTicket {
 #[derive(Clone, Debug)]
 pub struct Players {
     frontend: Frontend,
-    queues: Arc<BTreeMap<String, Queue>>,
+    /// The current queues.
+    queues: Arc<RwLock<Arc<BTreeMap<String, Queue>>>>,
     presence: Presence,
     live: Live,
     metrics: Metrics,
@@ -99,18 +100,25 @@ impl Players {
     /// assignments.
     pub fn new(frontend: Frontend, queues: BTreeMap<String, Queue>, live: Live, metrics: Metrics) -> Self {
         let presence = Presence::new(frontend.store.clone(), &queues, metrics.clone());
-        Self { frontend, queues: Arc::new(queues), presence, live, metrics }
+        Self { frontend, queues: Arc::new(RwLock::new(Arc::new(queues))), presence, live, metrics }
     }
 
     /// Returns the queues by name.
-    pub fn queues(&self) -> &BTreeMap<String, Queue> {
-        &self.queues
+    pub fn queues(&self) -> Arc<BTreeMap<String, Queue>> {
+        self.queues.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the queues. Tickets keep waiting, also in a queue that is gone.
+    pub fn set_queues(&self, queues: Arc<BTreeMap<String, Queue>>) {
+        self.presence.set_queues(&queues);
+        *self.queues.write().unwrap_or_else(PoisonError::into_inner) = queues;
     }
 
     /// Returns the player's ticket in this queue. Creates it if there is none, and publishes [`TicketCreated`].
     pub async fn join(&self, user: Uuid, request: JoinRequest) -> Result<JoinedTicket, Error> {
         let JoinRequest { queue: name, numbers, strings, tags, replaces } = request;
-        let (name, queue) = self.queues.get_key_value(&name).ok_or_else(|| self.unknown_queue(&name))?;
+        let queues = self.queues();
+        let (name, queue) = queues.get_key_value(&name).ok_or_else(|| unknown_queue(&queues, &name))?;
         let fields = queue.fields(name, numbers, strings, tags)?;
         let ticket = self.frontend.prepare(queue.ticket(user, fields))?;
         let (id, ttl) = (ticket.id.clone(), ticket.ttl);
@@ -120,7 +128,7 @@ impl Players {
             user,
             queue: name.clone(),
             ticket,
-            allowed_queues: self.queues.iter().filter(is_allowed).map(|(name, _)| name.clone()).collect(),
+            allowed_queues: queues.iter().filter(is_allowed).map(|(name, _)| name.clone()).collect(),
             replaces,
             cancel_when_gone: queue.cancel_when_gone,
         };
@@ -156,10 +164,6 @@ impl Players {
     async fn publish_created(&self, user: Uuid) {
         // If this fails, streams find the ticket at their next heartbeat.
         let _ = self.live.publish::<TicketCreated>(Player(user), ()).await;
-    }
-
-    fn unknown_queue(&self, name: &str) -> Error {
-        Error::Invalid(format!("there is no queue {name:?}; the queues are {}", list(self.queues.keys())))
     }
 
     /// Returns the player's tickets that wait, or that were assigned and can still be read. The oldest come first.
@@ -234,6 +238,10 @@ impl Players {
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         self.presence.run(drain).await
     }
+}
+
+fn unknown_queue(queues: &BTreeMap<String, Queue>, name: &str) -> Error {
+    Error::Invalid(format!("there is no queue {name:?}; the queues are {}", list(queues.keys())))
 }
 
 /// Joins names for a sentence.

@@ -1,5 +1,6 @@
 //! The wiring of matchmaking: the parts that run in a process, by role.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +19,15 @@ use service::{
 };
 
 use crate::allocation::{self, GiveBackWorker, Sweeper};
+use crate::definitions;
+use crate::engine::Assigner;
 use crate::open_match::OpenMatch;
 use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
-    Allocations, Backend, BackfillCleaner, Config, Engine, Frontend, MIGRATIONS, MatchRecorder,
-    MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Queries, Recorder, Store, admin, backfills,
-    console, events,
+    Allocations, Backend, BackfillCleaner, Config, DefinitionMetrics, Definitions, Engine, Frontend,
+    MIGRATIONS, MatchRecorder, MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Queries, Recorder,
+    Store, admin, backfills, console, events,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -32,7 +35,7 @@ const LONGEST_DOWNTIME: Duration = Duration::from_millis(500);
 
 const ENGINE: &str = "matchmaking-engine";
 
-/// Matchmaking as a service. Provides [`MatchmakingAdmin`], [`MatchmakingConsole`], [`Allocations`] and, with the role `gateway`, [`Players`].
+/// Matchmaking as a service. Provides [`MatchmakingAdmin`], [`MatchmakingConsole`], [`Definitions`], [`Allocations`] and, with the role `gateway`, [`Players`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -51,7 +54,7 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
         let routes = admin::operator_routes().into_iter().chain(backfills::admin::operator_routes());
-        routes.chain(allocation::operator_routes()).collect()
+        routes.chain(allocation::operator_routes()).chain(definitions::admin::operator_routes()).collect()
     }
 
     fn screens(&self) -> Vec<Screen> {
@@ -139,9 +142,12 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let store = Store::new(redis_store, redises, config.rules.clone(), clock.clone(), metrics.clone());
     let unusable = |source| OpenError::Unusable { store: "matchmaking.assigners", source };
     let assigners = config.assigners(clock).map_err(unusable)?;
-    let profiles = config.profiles(&assigners, &metrics).map_err(unusable)?;
+    let definitions = open_definitions(context, config, &assigners, &metrics).await?;
+    context.provide(definitions.clone())?;
     let fetched = config.engine.fetch_limit;
-    let admin = MatchmakingAdmin::new(store.clone(), profiles.clone(), fetched, clock.clone());
+    let admin = MatchmakingAdmin::new(store.clone(), Vec::new(), fetched, clock.clone());
+    let follower = admin.clone();
+    definitions.follow(move |active| follower.set_profiles(active.profiles.clone()));
     // A program that embeds matchmaking may have no fleet.
     let admin = match context.provided.find::<Fleet>() {
         Some(fleet) => admin.with_fleet(fleet),
@@ -154,6 +160,7 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     context.provide(MatchmakingConsole::new(admin, allocations.clone(), outbox.clone()))?;
 
     let mut opened = ServiceParts::default();
+    opened.loops.push(definitions_loop(definitions.clone()));
     let recorder = Recorder::new(context.process, store.clone(), db.clone(), outbox, metrics.clone());
     let (serves_directors, runs_engine) =
         (roles.contains(Role::MatchmakingFrontend), roles.contains(Role::MatchmakingEngine));
@@ -190,8 +197,10 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
             );
         opened.loops.push(follow.with_max_downtime(LONGEST_DOWNTIME));
         if roles.contains(Role::Gateway) {
-            let (queues, live) = (config.queues.clone(), context.stores.live.clone());
-            let players = Players::new(frontend.clone(), queues, live, metrics.clone());
+            let live = context.stores.live.clone();
+            let players = Players::new(frontend.clone(), BTreeMap::new(), live, metrics.clone());
+            let follower = players.clone();
+            definitions.follow(move |active| follower.set_queues(active.queues.clone()));
             context.provide(players.clone())?;
             let presence = Loop::new("matchmaking-presence", players, |players, drain| async move {
                 players.run(drain).await
@@ -209,9 +218,10 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     if !runs_engine {
         return Ok(opened);
     }
-    if profiles.is_empty() {
+    if definitions.active().profiles.is_empty() {
         tracing::warn!(
-            "No matches are made: add at least one [matchmaking.profiles.NAME] to the configuration"
+            "No matches are made: add a [matchmaking.profiles.NAME] to the configuration, or a profile with `playhouse rules set \
+             --kind profile`"
         );
     }
     if assigners.values().any(|assigner| assigner.allocator().is_some()) {
@@ -221,8 +231,10 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         opened.loops.extend(give_back_loops(sweeper, Arc::new(calls)));
     }
     let (process, settings) = (context.process, config.engine.clone());
-    let engine = Engine::new(process, store, profiles, settings, clock.clone(), metrics);
+    let engine = Engine::new(process, store, Vec::new(), settings, clock.clone(), metrics);
     let engine = engine.with_recorder(Arc::new(recorder)).with_allocations(allocations);
+    let follower = engine.clone();
+    definitions.follow(move |active| follower.set_profiles(active.profiles.clone()));
     opened.loops.extend(engine_loops(engine));
     Ok(opened)
 }
@@ -236,6 +248,27 @@ async fn open_redis(
     let timeout = context.settings.stores.redis_store.timeout;
     let open = async || Redis::open(url.as_str(), timeout).await;
     context.connector.open(name, &context.readiness.part(name), open).await.map(Some)
+}
+
+async fn open_definitions(
+    context: &Context,
+    config: &Config,
+    assigners: &BTreeMap<String, Arc<dyn Assigner>>,
+    metrics: &Metrics,
+) -> Result<Definitions, OpenError> {
+    let (db, live) = (context.stores.db.clone(), context.stores.live.clone());
+    let own_metrics = context.metrics.register(DefinitionMetrics::new);
+    let opening =
+        Definitions::open(db, live, config.definitions(), assigners.clone(), metrics.clone(), own_metrics);
+    opening.await.map_err(|error| OpenError::Unusable { store: "db", source: error.into() })
+}
+
+/// Returns the loop that follows changed definitions.
+fn definitions_loop(definitions: Definitions) -> Loop {
+    let follow = Loop::new("matchmaking-definitions", definitions, |definitions, drain| async move {
+        definitions.run(drain).await
+    });
+    follow.with_max_downtime(LONGEST_DOWNTIME)
 }
 
 /// Returns the loops that give back the servers of matches that were not made.

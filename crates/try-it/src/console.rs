@@ -54,7 +54,8 @@ async fn show(try_it: TryIt, request: ScreenRequest) -> Result<View, Problem> {
     let (player, drops) = tokio::try_join!(tools.player(user), tools.listed_drops())?;
     let mut view = View::new().section(player_section(&tools.addresses, user, player.as_ref()));
     if let Some(player) = &player {
-        let queues = tools.players.queues().keys().map(String::as_str);
+        let queues = tools.players.queues();
+        let queues = queues.keys().map(String::as_str);
         view = view.section(buy(player)).section(notify(user, player)).section(queue(user, queues, player));
     }
     Ok(view.section(drop_section(&drops)).section(failed_event()))

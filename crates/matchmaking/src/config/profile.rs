@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::config::{Choice, Reader, Section};
+use ::config::{Choice, Reader, Section, check_table_name};
 use rules::RuleSet;
 
+use super::definitions::RuleSetText;
 use crate::model::{Filter, Pool};
 
 #[derive(Clone, Debug)]
@@ -31,7 +32,18 @@ enum FunctionKind {
 #[derive(Clone, Debug)]
 pub(super) enum FunctionConfig {
     Fifo,
-    Rules(Arc<RuleSet>),
+    Rules(RuleSetSource),
+}
+
+/// Where the rule set of a profile is.
+#[derive(Clone, Debug)]
+pub(super) enum RuleSetSource {
+    /// The name of a definition.
+    Name(String),
+    /// The rule set itself.
+    Text(String),
+    /// The path of a file.
+    File(String),
 }
 
 impl Choice for FunctionKind {
@@ -50,6 +62,31 @@ impl ProfileConfig {
     }
 }
 
+impl ProfileConfig {
+    /// Returns the name of its rule set, if it has one.
+    pub(super) fn rule_set(&self) -> Option<&String> {
+        match &self.function {
+            FunctionConfig::Rules(RuleSetSource::Name(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Returns the text of a profile that no file has.
+    pub(super) fn to_text(&self) -> String {
+        format!("players = {}\nassigner = {:?}\n", self.players, self.assigner)
+    }
+
+    /// Replaces the rule set in the text of the profile by its name.
+    pub(super) fn name_rules_in(&self, text: &str) -> String {
+        let Some(name) = self.rule_set() else { return text.to_owned() };
+        let line = |line: &str| match line.starts_with("rules = ") {
+            true => format!("rules = {name:?}\n"),
+            false => format!("{line}\n"),
+        };
+        text.lines().map(line).collect()
+    }
+}
+
 impl Section for ProfileConfig {
     fn read(reader: &mut Reader<'_>) -> Self {
         let kind = reader.get("function");
@@ -63,27 +100,33 @@ impl Section for ProfileConfig {
     }
 }
 
-/// Reads the rule set of a profile: from a file, or from the setting itself if that has several lines.
 fn read_function(reader: &mut Reader<'_>, kind: FunctionKind, rules: Option<String>) -> FunctionConfig {
     if kind == FunctionKind::Fifo {
         return FunctionConfig::Fifo;
     }
-    let parsed = rules.ok_or_else(|| "is required if function is \"rules\"".to_owned()).and_then(|rules| {
-        let text = if rules.contains('\n') {
-            rules
-        } else {
-            let file = std::fs::read_to_string(&rules);
-            file.map_err(|error| format!("cannot read the rule set {rules}: {error}"))?
-        };
-        RuleSet::parse(&text).map_err(|mistakes| format!("the rule set has mistakes:\n{mistakes}"))
-    });
-    match parsed {
-        Ok(rules) => FunctionConfig::Rules(Arc::new(rules)),
-        Err(cause) => {
-            reader.check(&["rules", "function"], false, || cause);
-            FunctionConfig::Fifo
-        }
+    reader
+        .check(&["rules", "function"], rules.is_some(), || "is required if function is \"rules\"".to_owned());
+    match rules {
+        None => FunctionConfig::Fifo,
+        Some(text) if text.contains('\n') => FunctionConfig::Rules(RuleSetSource::Text(text)),
+        Some(name) if check_table_name(&name).is_ok() => FunctionConfig::Rules(RuleSetSource::Name(name)),
+        Some(path) => FunctionConfig::Rules(RuleSetSource::File(path)),
     }
+}
+
+/// Reads the rule set of a profile in the configuration. Returns none if the profile names a definition.
+pub(super) fn read_rules(source: &RuleSetSource) -> Result<Option<RuleSetText>, String> {
+    let text = match source {
+        RuleSetSource::Name(_) => return Ok(None),
+        RuleSetSource::Text(text) => text.clone(),
+        RuleSetSource::File(path) => {
+            let file = std::fs::read_to_string(path);
+            file.map_err(|error| format!("cannot read the rule set {path}: {error}"))?
+        }
+    };
+    let rules =
+        RuleSet::parse(&text).map_err(|mistakes| format!("the rule set has mistakes:\n{mistakes}"))?;
+    Ok(Some(RuleSetText { text, rules: Arc::new(rules) }))
 }
 
 impl Section for PoolConfig {

@@ -25,12 +25,19 @@ const NEAREST: usize = 3;
 pub struct RuleFunction {
     profile: Arc<str>,
     rules: Arc<RuleSet>,
+    /// The definition of the rule set and its version, which matches carry.
+    definition: Option<(Arc<str>, i64)>,
     metrics: Metrics,
 }
 
 impl RuleFunction {
     pub fn new(profile: Arc<str>, rules: Arc<RuleSet>, metrics: Metrics) -> Self {
-        Self { profile, rules, metrics }
+        Self { profile, rules, definition: None, metrics }
+    }
+
+    /// Sets the definition that the rule set comes from, with its version.
+    pub fn with_definition(self, name: &str, version: i64) -> Self {
+        Self { definition: Some((name.into(), version)), ..self }
     }
 
     /// Finds matches in one pool after the other. A ticket that is in two pools is used once.
@@ -80,6 +87,7 @@ impl RuleFunction {
         let lineup = Lineup {
             rule_set: self.rules.name.clone(),
             version: self.rules.version.clone(),
+            definition: self.definition.clone(),
             teams: teams.collect(),
             roles,
             regions: made.regions.clone(),
@@ -255,7 +263,10 @@ impl Assignment {
     /// Tells the players their team, their roles and the rule set, as extensions. What the assigner has set is kept.
     pub(super) fn add_lineup(&mut self, lineup: &Lineup) {
         let regions: Vec<&str> = lineup.regions.iter().map(|(name, _)| &**name).collect();
-        let rules = json!({ "rule_set": &*lineup.rule_set, "version": lineup.version.as_deref(), "regions": regions });
+        let mut rules = json!({ "rule_set": &*lineup.rule_set, "version": lineup.version.as_deref(), "regions": regions });
+        if let Some((name, version)) = &lineup.definition {
+            rules["definition"] = json!({ "name": &**name, "version": version });
+        }
         add(&mut self.extensions, "rules", &rules);
         for team in &lineup.teams {
             for ticket in &team.tickets {

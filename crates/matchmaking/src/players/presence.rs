@@ -12,7 +12,7 @@ use std::time::Duration;
 use base::id::Uuid;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Queue;
@@ -29,7 +29,8 @@ pub(super) struct Presence(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    absence_timeouts: AbsenceTimeouts,
+    /// The timeouts of the queues that cancel tickets of absent players.
+    absence_timeouts: watch::Sender<AbsenceTimeouts>,
     metrics: Metrics,
     streams: Mutex<Streams>,
     /// Notified when a player's first stream opens or the last one closes.
@@ -48,17 +49,25 @@ struct Streams {
 #[derive(Debug)]
 #[must_use = "the player is present until this is dropped"]
 pub struct PresenceGuard {
-    /// `None` if no queue cancels the tickets of absent players.
-    entered: Option<(Presence, Uuid)>,
+    presence: Presence,
+    user: Uuid,
 }
 
 impl Presence {
     pub(super) fn new(store: Store, queues: &BTreeMap<String, Queue>, metrics: Metrics) -> Self {
-        let absence_timeouts =
-            queues.iter().filter_map(|(name, queue)| Some((name.clone(), queue.cancel_when_gone?)));
-        let absence_timeouts = absence_timeouts.collect();
+        let absence_timeouts = watch::Sender::new(absence_timeouts(queues));
         let (streams, changes) = (Mutex::default(), Notify::new());
         Self(Arc::new(Inner { store, absence_timeouts, metrics, streams, changes }))
+    }
+
+    /// Follows changed queues. Players with an open stream are reported at once, so that no new timeout cancels their tickets.
+    pub(super) fn set_queues(&self, queues: &BTreeMap<String, Queue>) {
+        let new = absence_timeouts(queues);
+        self.0.absence_timeouts.send_if_modified(|timeouts| {
+            let is_changed = *timeouts != new;
+            *timeouts = new;
+            is_changed
+        });
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
@@ -66,18 +75,14 @@ impl Presence {
     }
 
     pub(super) fn enter(&self, user: Uuid) -> PresenceGuard {
-        if self.0.absence_timeouts.is_empty() {
-            return PresenceGuard { entered: None };
-        }
         let mut streams = self.streams();
         let open = streams.open.entry(user).or_default();
         *open += 1;
         if *open == 1 {
-            streams.changes.insert(user);
             self.0.metrics.present.inc();
-            self.0.changes.notify_one();
+            self.note_change(&mut streams, user);
         }
-        PresenceGuard { entered: Some((self.clone(), user)) }
+        PresenceGuard { presence: self.clone(), user }
     }
 
     fn leave(&self, user: Uuid) {
@@ -86,8 +91,15 @@ impl Presence {
         *open -= 1;
         if *open == 0 {
             streams.open.remove(&user);
-            streams.changes.insert(user);
             self.0.metrics.present.dec();
+            self.note_change(&mut streams, user);
+        }
+    }
+
+    /// Has a change reported, if any queue cancels tickets of absent players.
+    fn note_change(&self, streams: &mut Streams, user: Uuid) {
+        if !self.0.absence_timeouts.borrow().is_empty() {
+            streams.changes.insert(user);
             self.0.changes.notify_one();
         }
     }
@@ -112,10 +124,11 @@ impl Presence {
     }
 
     async fn report(&self, users: &[Uuid], changes: HashSet<Uuid>) -> Result<(), Error> {
-        if users.is_empty() {
+        let timeouts = self.0.absence_timeouts.borrow().clone();
+        if users.is_empty() || timeouts.is_empty() {
             return Ok(());
         }
-        let reported = self.0.store.mark_present(users, &self.0.absence_timeouts).await;
+        let reported = self.0.store.mark_present(users, &timeouts).await;
         if reported.is_err() {
             self.streams().changes.extend(changes);
         }
@@ -129,11 +142,28 @@ impl Presence {
     }
 
     pub(super) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        let Some(shortest) = self.0.absence_timeouts.values().min() else {
-            drain.requested().await;
-            return Ok(());
-        };
-        let report_interval = *shortest / 3;
+        let mut timeouts = self.0.absence_timeouts.subscribe();
+        loop {
+            let shortest = timeouts.borrow_and_update().values().min().copied();
+            let following = async {
+                match shortest {
+                    Some(shortest) => self.follow(shortest / 3).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // Never finishes without an error.
+                failed = following => return failed,
+                // The sender is ours, so the channel is not closed.
+                _ = timeouts.changed() => {}
+                // Their streams end with this process.
+                () = drain.requested() => return Ok(self.report_all().await?),
+            }
+        }
+    }
+
+    /// Reports the players who are present, and cancels overdue tickets, until that fails.
+    async fn follow(&self, report_interval: Duration) -> Result<(), LoopError> {
         let mut interval = tokio::time::interval(report_interval.min(MAX_SWEEP_INTERVAL));
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_report = Instant::now();
@@ -147,17 +177,17 @@ impl Presence {
                     self.cancel_overdue().await?;
                 }
                 () = self.0.changes.notified() => self.report_changes().await?,
-                // Their streams end with this process.
-                () = drain.requested() => return Ok(self.report_all().await?),
             }
         }
     }
 }
 
+fn absence_timeouts(queues: &BTreeMap<String, Queue>) -> AbsenceTimeouts {
+    queues.iter().filter_map(|(name, queue)| Some((name.clone(), queue.cancel_when_gone?))).collect()
+}
+
 impl Drop for PresenceGuard {
     fn drop(&mut self) {
-        if let Some((presence, user)) = self.entered.take() {
-            presence.leave(user);
-        }
+        self.presence.leave(self.user);
     }
 }

@@ -43,7 +43,7 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 30] = [
+const OTHERS: [&str; 31] = [
     "audit-log-cleaner",
     "console-live",
     "console-session-cleaner",
@@ -61,6 +61,7 @@ const OTHERS: [&str; 30] = [
     "matchmaking-abandoned",
     "matchmaking-abandoned-cleaner",
     "matchmaking-backfills",
+    "matchmaking-definitions",
     "matchmaking-presence",
     "matchmaking-pushes",
     "matchmaking-queries",
