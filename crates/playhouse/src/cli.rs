@@ -26,7 +26,7 @@ pub(crate) use notifications::{
     Webhooks, WebhooksCommand,
 };
 pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
-pub(crate) use rules::{Rules, RulesCommand};
+pub(crate) use rules::{DefinitionArgs, Rules, RulesCommand};
 pub(crate) use simulate::Simulate;
 pub(crate) use trace::Trace;
 pub(crate) use try_it::{TryIt, TryItCommand};

@@ -91,7 +91,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitStatus> {
         Command::Users(args) => runtime()?.block_on(users::run(args)),
         Command::Entitlements(args) => runtime()?.block_on(entitlements::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
-        Command::Rules(args) => rules::run(&args),
+        Command::Rules(args) => runtime()?.block_on(rules::run(&args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Backfills(args) => runtime()?.block_on(backfills::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),

@@ -4,16 +4,26 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Check, test and import match rules
+use super::AdminArgs;
+
+/// Check, test and import match rules, and change them while processes run
 ///
-/// A rule set says which players make a good match: teams, roles, skill, latency, parties, and what is relaxed while players wait. These
-/// commands read files and need no running process.
+/// A rule set says which players make a good match: teams, roles, skill, latency, parties, and what is relaxed while players wait. `check`,
+/// `test` and `import` read files and need no running process. The other commands call the admin API of a running process, at listen.admin
+/// or --admin. Every process follows a change within a second.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse rules check ranked.toml
   playhouse rules test ranked.test.toml
-  playhouse rules import flexmatch.json > ranked.toml")]
+  playhouse rules import flexmatch.json > ranked.toml
+  playhouse rules diff ranked ranked.toml
+  playhouse rules set ranked ranked.toml --note 'skill counts more'
+  playhouse rules history ranked
+  playhouse rules rollback ranked --to 3
+  playhouse rules set event event-profile.toml --kind profile")]
 pub struct Rules {
+    #[command(flatten)]
+    pub target: AdminArgs,
     #[command(subcommand)]
     pub command: RulesCommand,
 }
@@ -47,4 +57,87 @@ pub enum RulesCommand {
         #[arg(long, value_name = "FILE")]
         configuration: Option<PathBuf>,
     },
+    /// List all rule sets, profiles and queues, with their versions and where they come from
+    List,
+    /// Print the text of a rule set, a profile or a queue
+    Show {
+        #[command(flatten)]
+        definition: DefinitionArgs,
+        /// The version, 0 for the one of the configuration file [default: the one that counts]
+        #[arg(long, value_name = "N")]
+        at: Option<i64>,
+    },
+    /// List the versions: when, by whom and why
+    History {
+        #[command(flatten)]
+        definition: DefinitionArgs,
+        /// The most to list
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
+    /// Set the text, after a check of all rule sets, profiles and queues together
+    ///
+    /// A text with mistakes is refused with all of them, and what counted before goes on. Waiting tickets are matched by the new text.
+    Set {
+        #[command(flatten)]
+        definition: DefinitionArgs,
+        /// The file with the text: a rule set, or what a table of the configuration file contains. `-` reads standard input
+        file: PathBuf,
+        #[command(flatten)]
+        expected: ExpectedArgs,
+        /// Check and show the difference, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Show what a file would change, or the difference between two versions
+    Diff {
+        #[command(flatten)]
+        definition: DefinitionArgs,
+        /// The file, which is checked too. `-` reads standard input
+        #[arg(conflicts_with_all = ["from_version", "to"], required_unless_present = "from_version")]
+        file: Option<PathBuf>,
+        /// The older version, 0 for the one of the configuration file
+        #[arg(long = "from", value_name = "N")]
+        from_version: Option<i64>,
+        /// The newer version [default: the one that counts]
+        #[arg(long, value_name = "N", requires = "from_version")]
+        to: Option<i64>,
+    },
+    /// Make the text of an earlier version the newest version
+    Rollback {
+        #[command(flatten)]
+        definition: DefinitionArgs,
+        /// The earlier version, 0 for the one of the configuration file
+        #[arg(long, value_name = "N")]
+        to: i64,
+        #[command(flatten)]
+        expected: ExpectedArgs,
+    },
+    /// Remove a rule set, a profile or a queue, also one of the configuration file
+    ///
+    /// Its history stays: `rollback` brings it back. Waiting tickets keep waiting.
+    Remove {
+        #[command(flatten)]
+        definition: DefinitionArgs,
+        #[command(flatten)]
+        expected: ExpectedArgs,
+    },
+}
+
+/// A rule set, a profile or a queue.
+#[derive(Debug, Args)]
+pub struct DefinitionArgs {
+    /// The name
+    pub name: String,
+    /// What it is
+    #[arg(long, default_value = "rule-set", value_parser = ["rule-set", "profile", "queue"])]
+    pub kind: String,
+}
+
+/// The version that an operator has seen.
+#[derive(Debug, Args)]
+pub struct ExpectedArgs {
+    /// Refuse the change if the newest version is another one
+    #[arg(long, value_name = "N")]
+    pub expected_version: Option<i64>,
 }

@@ -1,5 +1,7 @@
 //! `playhouse rules`
 
+mod definitions;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -10,11 +12,12 @@ use super::ExitStatus;
 use crate::cli::{Rules, RulesCommand};
 use crate::{print, print_error};
 
-pub(super) fn run(args: &Rules) -> anyhow::Result<ExitStatus> {
+pub(super) async fn run(args: &Rules) -> anyhow::Result<ExitStatus> {
     match &args.command {
         RulesCommand::Check { files } => for_each(files, check),
         RulesCommand::Test { files } => for_each(files, test),
         RulesCommand::Import { file, configuration } => import(file, configuration.as_deref()),
+        command => definitions::run(&args.target, command).await,
     }
 }
 
