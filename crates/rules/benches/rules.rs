@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 use rules::{Options, Player, RuleSet, Ticket, Value};
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SIZES: [(usize, usize); 3] = [(1_000, 40), (10_000, 10), (100_000, 3)];
 const NOW: i64 = 120_000;
 const REGIONS: [&str; 6] = ["ap", "au", "eu", "me", "sa", "us"];

@@ -4,7 +4,7 @@ mod expression;
 mod lasting;
 mod quality;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::expression::{Leaf, Scope as Evaluation};
@@ -23,6 +23,8 @@ pub(crate) type Lineup = Vec<Vec<usize>>;
 pub(crate) struct Judge<'a> {
     pub(crate) rules: &'a RuleSet,
     pub(crate) pool: &'a [Candidate],
+    /// The names of the regions.
+    pub(crate) regions: &'a [Arc<str>],
     pub(crate) now: i64,
 }
 
@@ -152,8 +154,9 @@ impl<'a> Judge<'a> {
                 collection_excess(*operation, &lists, &references, limits)
             }
             RuleKind::Latency { distance_from } => {
-                let is_met = self.regions(lineup).into_iter().any(|(region, _)| {
-                    self.is_region_met(&region, lineup, limits.max, rule.max_distance.at(age), *distance_from)
+                let max_distance = rule.max_distance.at(age);
+                let is_met = self.common_regions(lineup).any(|region| {
+                    self.is_region_met(region, lineup, limits.max, max_distance, *distance_from)
                 });
                 count(usize::from(!is_met && lineup.iter().any(|tickets| !tickets.is_empty())))
             }
@@ -240,21 +243,13 @@ impl<'a> Judge<'a> {
         pairs.filter(|(one, two)| lists(one, two) || lists(two, one)).count()
     }
 
-    /// Returns the regions that all players have a latency to, with the highest one.
-    pub(crate) fn regions(&self, lineup: &Lineup) -> Vec<(Arc<str>, f64)> {
-        let mut tickets = lineup.iter().flatten().map(|ticket| &self.pool[*ticket]);
-        let Some(first) = tickets.next() else { return Vec::new() };
-        let mut common: BTreeMap<Arc<str>, f64> = first.latency.iter().cloned().collect();
-        for ticket in tickets {
-            common.retain(|region, worst| match ticket.latency_to(region) {
-                Some(latency) => {
-                    *worst = worst.max(latency);
-                    true
-                }
-                None => false,
-            });
-        }
-        common.into_iter().collect()
+    /// Returns the regions that all players have a latency to.
+    fn common_regions(&self, lineup: &'a Lineup) -> impl Iterator<Item = usize> {
+        let pool = self.pool;
+        let is_common = move |region: &usize| {
+            lineup.iter().flatten().all(|ticket| pool[*ticket].latency[*region].is_finite())
+        };
+        (0..self.regions.len()).filter(is_common)
     }
 
     /// Returns the regions that every latency rule admits for this lineup, with the average latency, the best first.
@@ -266,13 +261,13 @@ impl<'a> Judge<'a> {
             .map(|(_, rule)| rule)
             .filter(|rule| matches!(rule.kind, RuleKind::Latency { .. }))
             .collect();
-        let is_admitted = |region: &str| {
+        let is_admitted = |region: &usize| {
             rules.iter().all(|rule| {
                 let RuleKind::Latency { distance_from } = rule.kind else { return true };
                 let age = ages.of(rule.age);
                 rule.is_off(age)
                     || self.is_region_met(
-                        region,
+                        *region,
                         lineup,
                         rule.max.at(age),
                         rule.max_distance.at(age),
@@ -280,19 +275,20 @@ impl<'a> Judge<'a> {
                     )
             })
         };
-        let regions = self.regions(lineup).into_iter().filter(|(region, _)| is_admitted(region));
-        let average = |region: &Arc<str>| {
+        if lineup.iter().all(Vec::is_empty) {
+            return Vec::new();
+        }
+        let average = |region: usize| {
             let (sum, players) = self
                 .all_members(lineup)
-                .filter_map(|member| member.latency.get(region))
+                .map(|member| member.latency[region])
                 .fold((0.0, 0.0_f64), |(sum, players), latency| (sum + latency, players + 1.0));
             sum / players.max(1.0)
         };
-        let mut admitted: Vec<(Arc<str>, f64)> = regions
-            .map(|(region, _)| {
-                let latency = average(&region);
-                (region, latency)
-            })
+        let mut admitted: Vec<(Arc<str>, f64)> = self
+            .common_regions(lineup)
+            .filter(is_admitted)
+            .map(|region| (self.regions[region].clone(), average(region)))
             .collect();
         admitted.sort_by(|one, two| one.1.total_cmp(&two.1).then_with(|| one.0.cmp(&two.0)));
         admitted
@@ -300,25 +296,22 @@ impl<'a> Judge<'a> {
 
     fn is_region_met(
         &self,
-        region: &str,
+        region: usize,
         lineup: &Lineup,
         max: Option<f64>,
         max_distance: Option<f64>,
         distance_from: LatencyReference,
     ) -> bool {
-        let latencies: Vec<f64> = self
-            .all_members(lineup)
-            .map(|member| member.latency.get(region).copied().unwrap_or(f64::INFINITY))
-            .collect();
-        let lowest = latencies.iter().copied().fold(f64::INFINITY, f64::min);
+        let latencies = || self.all_members(lineup).map(|member| member.latency[region]);
+        if max.is_some_and(|max| latencies().any(|latency| latency > max)) {
+            return false;
+        }
+        let Some(max_distance) = max_distance else { return true };
         let reference = match distance_from {
-            LatencyReference::Min => lowest,
-            LatencyReference::Average => latencies.iter().sum::<f64>() / latencies.len().max(1) as f64,
+            LatencyReference::Min => latencies().fold(f64::INFINITY, f64::min),
+            LatencyReference::Average => latencies().sum::<f64>() / latencies().count().max(1) as f64,
         };
-        latencies.iter().all(|latency| {
-            max.is_none_or(|max| *latency <= max)
-                && max_distance.is_none_or(|distance| (latency - reference).abs() <= distance)
-        })
+        latencies().all(|latency| (latency - reference).abs() <= max_distance)
     }
 }
 
@@ -342,14 +335,17 @@ impl Limits {
 
 /// Returns the lowest and the highest value of a ticket's players, as a party counts.
 pub(crate) fn range(ticket: &Candidate, attribute: usize, party: Party) -> (f64, f64) {
+    let average = ticket.averages[attribute];
+    if ticket.players.len() == 1 || !matches!(party, Party::Min | Party::Max | Party::Each) {
+        return (average, average);
+    }
     let values = ticket.players.iter().map(|player| crate::ticket::number(&player.values[attribute]));
     let (low, high) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
     match party {
         Party::Min => (low, low),
         Party::Max => (high, high),
-        Party::Each => (low, high),
-        _ => (ticket.averages[attribute], ticket.averages[attribute]),
+        _ => (low, high),
     }
 }
 

@@ -4,7 +4,6 @@ mod balance;
 mod index;
 mod search;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::index::Index;
@@ -12,7 +11,7 @@ use self::search::{Found, Search};
 use crate::judge::{Judge, Lineup};
 use crate::model::RuleSet;
 use crate::roles;
-use crate::ticket::{Candidate, Refusal, Ticket};
+use crate::ticket::{Candidate, Refusal, Regions, Ticket, hash};
 
 /// How much a pass may do. The same pool, rule set, time and options give the same matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +97,7 @@ impl RuleSet {
         let pool = Pool::new(self, tickets, options.seed);
         let mut pass =
             Pass { evaluations: vec![Evaluations::default(); self.rules.len()], ..Pass::default() };
-        let judge = Judge { rules: self, pool: &pool.candidates, now };
+        let judge = pool.judge(self, now);
         let mut matcher = Matcher::new(judge, options);
         for pivot in 0..pool.candidates.len() {
             if matcher.is_taken(pivot) {
@@ -119,23 +118,38 @@ pub(crate) struct Pool {
     pub(crate) candidates: Vec<Candidate>,
     /// The index of each candidate in the given tickets.
     pub(crate) origins: Vec<usize>,
+    regions: Regions,
     pub(crate) refused: Vec<Refusal>,
 }
 
 impl Pool {
     pub(crate) fn new(rules: &RuleSet, tickets: &[Ticket], seed: u64) -> Self {
-        let (mut prepared, mut refused) = (Vec::with_capacity(tickets.len()), Vec::new());
-        for (origin, ticket) in tickets.iter().enumerate() {
-            match ticket.prepare(rules, seed) {
-                Ok(candidate) => prepared.push((candidate, origin)),
-                Err(refusal) => refused.push(refusal),
+        let regions = Regions::of(tickets);
+        // Sorting places is cheaper than sorting candidates.
+        let mut order: Vec<(i64, usize)> =
+            tickets.iter().map(|ticket| ticket.created).zip(0..tickets.len()).collect();
+        order.sort_unstable_by(|(one, first), (two, second)| {
+            one.cmp(two).then_with(|| tickets[*first].id.cmp(&tickets[*second].id)).then(first.cmp(second))
+        });
+        let mut candidates = Vec::with_capacity(tickets.len());
+        let (mut origins, mut refused) = (Vec::with_capacity(tickets.len()), Vec::new());
+        for (_, origin) in order {
+            match tickets[origin].prepare(rules, &regions, seed) {
+                Ok(candidate) => {
+                    candidates.push(candidate);
+                    origins.push(origin);
+                }
+                Err(refusal) => refused.push((origin, refusal)),
             }
         }
-        prepared
-            .sort_by(|(one, _), (two, _)| one.created.cmp(&two.created).then_with(|| one.id.cmp(&two.id)));
-        let (mut candidates, origins): (Vec<Candidate>, Vec<usize>) = prepared.into_iter().unzip();
+        refused.sort_unstable_by_key(|(origin, _)| *origin);
+        let refused = refused.into_iter().map(|(_, refusal)| refusal).collect();
         mark_shared_players(&mut candidates);
-        Self { candidates, origins, refused }
+        Self { candidates, origins, regions, refused }
+    }
+
+    pub(crate) fn judge<'a>(&'a self, rules: &'a RuleSet, now: i64) -> Judge<'a> {
+        Judge { rules, pool: &self.candidates, regions: self.regions.names(), now }
     }
 
     fn describe(&self, judge: &Judge<'_>, pivot: usize, lineup: &Lineup) -> Match {
@@ -160,18 +174,15 @@ impl Pool {
     }
 }
 
-/// Marks the tickets with a player who is in another ticket too.
+/// Marks the tickets with a player who may be in another ticket too: with equal hashes of the ids.
 fn mark_shared_players(candidates: &mut [Candidate]) {
-    let mut times: HashMap<&str, u32> = HashMap::with_capacity(candidates.len());
-    for player in candidates.iter().flat_map(|candidate| &candidate.players) {
-        *times.entry(&player.id).or_default() += 1;
+    let mut players: Vec<(u64, usize)> = Vec::with_capacity(candidates.len());
+    for (at, candidate) in candidates.iter().enumerate() {
+        players.extend(candidate.players.iter().map(|player| (hash(0, &player.id), at)));
     }
-    let is_shared = |candidate: &Candidate| {
-        candidate.players.iter().any(|player| times.get(&*player.id).is_some_and(|times| *times > 1))
-    };
-    let shared: Vec<bool> = candidates.iter().map(is_shared).collect();
-    for (candidate, shared) in candidates.iter_mut().zip(shared) {
-        candidate.shares_player = shared;
+    players.sort_unstable();
+    for same in players.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
+        same.iter().for_each(|(_, at)| candidates[*at].shares_player = true);
     }
 }
 

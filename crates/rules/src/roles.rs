@@ -83,14 +83,13 @@ impl Seats<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use super::*;
 
     fn member(roles: &[&str]) -> Member {
         let roles = roles.iter().map(|role| Arc::from(*role)).collect();
-        Member { id: "".into(), values: vec![Value::TextList(roles)], latency: BTreeMap::new() }
+        Member { id: "".into(), values: vec![Value::TextList(roles)], latency: Vec::new() }
     }
 
     fn role(name: &str, min: usize, max: usize) -> Role {

@@ -65,7 +65,7 @@ impl RuleSet {
             return Some(nothing(Reason::Refused(refusal.reason.clone())));
         }
         let mine = pool.candidates.iter().position(|candidate| &*candidate.id == ticket)?;
-        let judge = Judge { rules: self, pool: &pool.candidates, now };
+        let judge = pool.judge(self, now);
         let others: Vec<usize> =
             (0..pool.candidates.len()).filter(|at| *at != mine).take(MAX_COMPARED).collect();
         let rules: Vec<&Rule> =

@@ -2,7 +2,6 @@
 //! sorted by a number.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::model::{AttributeKind, Party, RuleKind, RuleSet, Schedule, SortBy, Value};
 use crate::ticket::Candidate;
@@ -14,16 +13,15 @@ pub(super) struct Index {
     pub(super) number: Option<usize>,
     /// In which order candidates are found.
     order: Order,
-    /// Texts that all tickets of a match share.
-    texts: Vec<usize>,
-    lists: HashMap<Key, List>,
+    /// The group of each ticket. Tickets of a match share the texts that make a group.
+    groups: Vec<u32>,
+    /// How many regions there are.
+    regions: usize,
+    /// For each group: a list of all its tickets, then one for each region.
+    lists: Vec<List>,
+    /// The number of each ticket. Empty if lists are sorted by age.
+    numbers: Vec<f64>,
     taken: Vec<bool>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    region: Option<Arc<str>>,
-    texts: Vec<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,41 +44,40 @@ struct List {
 impl Index {
     pub(super) fn new(rules: &RuleSet, pool: &[Candidate]) -> Self {
         let (number, order) = search_order(rules);
-        let mut index = Self {
-            number,
-            order,
-            texts: equal_texts(rules),
-            lists: HashMap::new(),
-            taken: vec![false; pool.len()],
-        };
         let farthest = farthest_latency(rules);
+        let regions =
+            if farthest.is_some() { pool.first().map_or(0, |first| first.latency.len()) } else { 0 };
+        let (groups, count) = groups(&equal_texts(rules), pool);
+        let mut lists: Vec<List> = Vec::new();
+        lists.resize_with(count * (regions + 1), List::default);
+        let numbers: Vec<f64> = number
+            .map_or_else(Vec::new, |number| pool.iter().map(|ticket| ticket.averages[number]).collect());
         let mut sorted: Vec<u32> = (0..pool.len() as u32).collect();
-        if let Some(number) = number {
-            let value = |at: &u32| pool[*at as usize].averages[number];
+        if number.is_some() {
             sorted.sort_by(|one, two| {
-                value(one)
-                    .total_cmp(&value(two))
-                    .then_with(|| pool[*one as usize].tie.cmp(&pool[*two as usize].tie))
+                let (first, second) = (*one as usize, *two as usize);
+                numbers[first]
+                    .total_cmp(&numbers[second])
+                    .then_with(|| pool[first].tie.cmp(&pool[second].tie))
                     .then(one.cmp(two))
             });
         }
         for at in sorted {
             let candidate = &pool[at as usize];
-            let texts = index.texts_of(candidate);
-            if let Some(farthest) = farthest {
-                for (region, _) in candidate.latency.iter().filter(|(_, latency)| *latency <= farthest) {
-                    let key = Key { region: Some(region.clone()), texts: texts.clone() };
-                    index.lists.entry(key).or_default().tickets.push(at);
+            let all = groups[at as usize] as usize * (regions + 1);
+            lists[all].tickets.push(at);
+            for (region, latency) in candidate.latency.iter().take(regions).enumerate() {
+                if latency.is_finite() && farthest.is_some_and(|farthest| *latency <= farthest) {
+                    lists[all + 1 + region].tickets.push(at);
                 }
             }
-            index.lists.entry(Key { region: None, texts }).or_default().tickets.push(at);
         }
-        for list in index.lists.values_mut() {
+        for list in &mut lists {
             let count = list.tickets.len() as u32;
             list.next = (0..=count).collect();
             list.previous = (0..=count).collect();
         }
-        index
+        Self { number, order, groups, regions, lists, numbers, taken: vec![false; pool.len()] }
     }
 
     pub(super) fn is_taken(&self, ticket: usize) -> bool {
@@ -91,26 +88,16 @@ impl Index {
         self.taken[ticket] = true;
     }
 
-    fn texts_of(&self, candidate: &Candidate) -> Vec<Arc<str>> {
-        let text = |at: &usize| match candidate.players.first().map(|player| &player.values[*at]) {
-            Some(Value::Text(text)) => text.clone(),
-            _ => Arc::from(""),
-        };
-        self.texts.iter().map(text).collect()
-    }
-
     /// Calls `found` with free candidates for the pivot, in the order of the search, until it returns false.
     pub(super) fn candidates(
         &mut self,
-        pool: &[Candidate],
         pivot: usize,
-        region: Option<&Arc<str>>,
+        region: Option<usize>,
         mut found: impl FnMut(usize) -> bool,
     ) {
-        let key = Key { region: region.cloned(), texts: self.texts_of(&pool[pivot]) };
-        let Some(list) = self.lists.get_mut(&key) else { return };
-        let (taken, number) = (&self.taken, self.number);
-        let value = |ticket: u32| number.map_or(0.0, |number| pool[ticket as usize].averages[number]);
+        let at = self.groups[pivot] as usize * (self.regions + 1) + region.map_or(0, |region| region + 1);
+        let (list, taken, numbers) = (&mut self.lists[at], &self.taken, &self.numbers);
+        let value = |ticket: u32| numbers.get(ticket as usize).copied().unwrap_or_default();
         let mine = value(pivot as u32);
         let count = list.tickets.len();
         // `low` goes down, `high` goes up; one past the position.
@@ -191,6 +178,23 @@ impl List {
         }
         at.checked_sub(1)
     }
+}
+
+/// Puts tickets with the same texts into the same group. Returns the group of each ticket and the number of groups.
+fn groups<'a>(texts: &[usize], pool: &'a [Candidate]) -> (Vec<u32>, usize) {
+    if texts.is_empty() {
+        return (vec![0; pool.len()], 1);
+    }
+    let mut known: HashMap<Vec<&'a str>, u32> = HashMap::new();
+    let group = |candidate: &'a Candidate| {
+        let text = |at: &usize| match &candidate.players[0].values[*at] {
+            Value::Text(text) => text.as_ref(),
+            _ => "",
+        };
+        let next = known.len() as u32;
+        *known.entry(texts.iter().map(text).collect()).or_insert(next)
+    };
+    (pool.iter().map(group).collect(), known.len())
 }
 
 /// Chooses the number to search by: that of the first sort, else of the first batch distance, else of the quality, else of the

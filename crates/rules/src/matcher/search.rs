@@ -19,6 +19,15 @@ pub(super) enum Found {
     CutShort,
 }
 
+/// Which lineups the first attempt accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Full,
+    Any,
+}
+
+/// How many candidates for each place are tried first. They make most matches, and further ones would not change those.
+const FIRST_PER_PLACE: usize = 2;
 /// How many tickets the index yields for each candidate that is wanted, at most, so that one pivot does not read the whole pool.
 const SCANNED_PER_CANDIDATE: usize = 20;
 /// How many tickets the first attempt gives up again, one by one, before it fails.
@@ -38,6 +47,8 @@ pub(super) struct Search<'a, 'b> {
     /// Rules on equal texts.
     texts: Vec<(usize, usize)>,
     latency: Option<(usize, Option<f64>)>,
+    /// Whether the rules sort candidates.
+    sorts: bool,
     candidates: Vec<usize>,
     pub(super) lineup: Lineup,
     pub(super) counts: Vec<usize>,
@@ -110,6 +121,7 @@ impl<'a, 'b> Search<'a, 'b> {
             ranges,
             texts,
             latency,
+            sorts: rules.rules.iter().any(|rule| matches!(rule.kind, RuleKind::Sort { .. })),
             candidates: Vec::new(),
             lineup: vec![Vec::new(); rules.slots.len()],
             counts: vec![0; rules.slots.len()],
@@ -131,12 +143,13 @@ impl<'a, 'b> Search<'a, 'b> {
         let Some((rule, limit)) = self.latency else {
             return self.run_in(index, None, count);
         };
-        let mut regions: Vec<&(Arc<str>, f64)> =
-            pivot.latency.iter().filter(|(_, latency)| limit.is_none_or(|limit| *latency <= limit)).collect();
+        let is_near = |latency: f64| latency.is_finite() && limit.is_none_or(|limit| latency <= limit);
+        let mut regions: Vec<(usize, f64)> =
+            pivot.latency.iter().copied().enumerate().filter(|(_, latency)| is_near(*latency)).collect();
         if regions.is_empty() {
             self.evaluations[rule].failed += 1;
         }
-        regions.sort_by(|one, two| one.1.total_cmp(&two.1).then_with(|| one.0.cmp(&two.0)));
+        regions.sort_by(|one, two| one.1.total_cmp(&two.1).then(one.0.cmp(&two.0)));
         for (region, _) in regions {
             let found = self.run_in(index, Some(region), count);
             if matches!(found, Found::Match(_)) {
@@ -146,10 +159,17 @@ impl<'a, 'b> Search<'a, 'b> {
         if self.was_cut_short { Found::CutShort } else { Found::Nothing }
     }
 
-    fn run_in(&mut self, index: &mut Index, region: Option<&Arc<str>>, count: usize) -> Found {
-        self.gather(index, region, count);
-        let available: usize = self.judge.pool[self.pivot].players.len() + self.judge.size(&self.candidates);
-        let found = available >= self.min.iter().sum() && (self.first_attempt() || self.search_all());
+    fn run_in(&mut self, index: &mut Index, region: Option<usize>, count: usize) -> Found {
+        let few = FIRST_PER_PLACE * self.judge.rules.max_players();
+        // With sorts, the best candidate may be the last that is found.
+        let mut found = !self.sorts && few < count && {
+            self.gather(index, region, few);
+            self.has_enough() && self.first_attempt(Size::Full)
+        };
+        if !found {
+            self.gather(index, region, count);
+            found = self.has_enough() && (self.first_attempt(Size::Any) || self.search_all());
+        }
         if found {
             let lineup = std::mem::replace(&mut self.lineup, vec![Vec::new(); self.counts.len()]);
             return Found::Match(lineup);
@@ -157,8 +177,14 @@ impl<'a, 'b> Search<'a, 'b> {
         if self.was_cut_short { Found::CutShort } else { Found::Nothing }
     }
 
+    /// Returns whether the pivot and the candidates are enough players.
+    fn has_enough(&self) -> bool {
+        let players = self.judge.pool[self.pivot].players.len() + self.judge.size(&self.candidates);
+        players >= self.min.iter().sum()
+    }
+
     /// Lists candidates that the pivot could play with, in order.
-    fn gather(&mut self, index: &mut Index, region: Option<&Arc<str>>, count: usize) {
+    fn gather(&mut self, index: &mut Index, region: Option<usize>, count: usize) {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
         let window = self
@@ -169,9 +195,8 @@ impl<'a, 'b> Search<'a, 'b> {
         let (pool, pivot) = (self.judge.pool, self.pivot);
         let mut left = count.saturating_mul(SCANNED_PER_CANDIDATE);
         let largest = self.judge.rules.teams.iter().map(|team| team.max).max().unwrap_or(0);
-        let sorts = self.judge.rules.rules.iter().any(|rule| matches!(rule.kind, RuleKind::Sort { .. }));
-        let is_nearest_first = !sorts;
-        index.candidates(pool, pivot, region, |ticket| {
+        let is_nearest_first = !self.sorts;
+        index.candidates(pivot, region, |ticket| {
             left -= 1;
             if let Some((_, attribute, _, limit)) = window {
                 let distance = (pool[ticket].averages[attribute] - pool[pivot].averages[attribute]).abs();
@@ -185,14 +210,14 @@ impl<'a, 'b> Search<'a, 'b> {
             }
             left > 0 && candidates.len() < count
         });
-        if sorts {
+        if self.sorts {
             self.sort(&mut candidates);
         }
         self.candidates = candidates;
     }
 
     /// Returns whether the pivot and one candidate pass the rules that look at two tickets.
-    fn suits(&mut self, ticket: usize, region: Option<&Arc<str>>) -> bool {
+    fn suits(&mut self, ticket: usize, region: Option<usize>) -> bool {
         let pool = self.judge.pool;
         let (pivot, candidate) = (&pool[self.pivot], &pool[ticket]);
         for at in 0..self.ranges.len() {
@@ -212,8 +237,8 @@ impl<'a, 'b> Search<'a, 'b> {
         }
         match (self.latency, region) {
             (Some((rule, limit)), Some(region)) => {
-                let latency = candidate.latency_to(region);
-                self.note(rule, latency.is_some_and(|latency| limit.is_none_or(|limit| latency <= limit)))
+                let latency = candidate.latency[region];
+                self.note(rule, latency.is_finite() && limit.is_none_or(|limit| latency <= limit))
             }
             _ => true,
         }
@@ -355,7 +380,7 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Takes candidates in order until all teams are full, swaps tickets until the rules hold, and gives tickets up if they do not.
-    fn first_attempt(&mut self) -> bool {
+    fn first_attempt(&mut self, size: Size) -> bool {
         self.clear();
         if !self.add_anywhere(self.pivot) {
             return false;
@@ -367,14 +392,18 @@ impl<'a, 'b> Search<'a, 'b> {
             }
             self.add_anywhere(self.candidates[at]);
         }
-        let full = (self.lineup.clone(), self.counts.clone());
-        let taken: Vec<usize> = full.0.iter().flatten().copied().collect();
-        for given_up in 0..=MAX_SHRINK {
+        let max_shrink = match size {
+            Size::Full if self.counts.iter().sum::<usize>() < most => return false,
+            Size::Full => 0,
+            Size::Any => MAX_SHRINK,
+        };
+        let taken: usize = self.lineup.iter().map(Vec::len).sum();
+        for given_up in 0..=max_shrink {
             if self.is_enough() && self.is_match_after_swaps() {
                 self.improve();
                 return true;
             }
-            if given_up + 1 >= taken.len() {
+            if given_up + 1 >= taken {
                 break;
             }
             self.undo();
