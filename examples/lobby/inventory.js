@@ -4,12 +4,15 @@ import { $, element, icon, iconOf, nameOf } from "./page.js";
 
 export class Inventory {
   #client;
+  #onShown;
   #loading;
   // Names of resources that were on the page, to point out new ones.
   #known;
 
-  constructor(client) {
+  // `onShown` gets what the player owns, whenever that is shown.
+  constructor(client, onShown) {
     this.#client = client;
+    this.#onShown = onShown;
   }
 
   show(entitlements) {
@@ -18,6 +21,7 @@ export class Inventory {
     $("items").replaceChildren(...owned.map((one) => this.#tile(one)));
     $("no-items").hidden = owned.length > 0;
     this.#known = counted;
+    this.#onShown(owned);
   }
 
   #tile({ resource, quantity }) {

@@ -8,6 +8,7 @@ import { Inbox } from "./inbox.js";
 import { Inventory } from "./inventory.js";
 import { Match } from "./match.js";
 import { $, explain, showError, toast } from "./page.js";
+import { Profile } from "./profile.js";
 
 const STATES = {
   connecting: "Connecting …",
@@ -28,8 +29,9 @@ async function start() {
     $("signed-out").hidden = false;
     return;
   }
-  showPlayer(me);
-  const inventory = new Inventory(client);
+  const profile = new Profile();
+  profile.show(me);
+  const inventory = new Inventory(client, (owned) => profile.count(owned));
   const inbox = new Inbox(client);
   const drops = new Drops(client);
   const match = new Match(client, me.user_id);
@@ -55,14 +57,6 @@ async function start() {
   live.on("ticket", (ticket) => match.onTicket(ticket));
   live.on("end", ({ code }) => code !== "closed" && location.reload());
   showConnection(live.state);
-}
-
-function showPlayer({ display_name: name, user_id: id, session }) {
-  const shown = name ?? `Player ${id.slice(-4)}`;
-  $("name").textContent = shown;
-  $("avatar").textContent = shown.charAt(0).toUpperCase();
-  if (session) $("logout").href = session.logout_url;
-  $("player").hidden = false;
 }
 
 function showConnection(state) {

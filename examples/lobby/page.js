@@ -89,7 +89,7 @@ export function duration(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`;
 }
 
-export const clock = (time) => new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+export const clock = (time) => new Date(time).toLocaleTimeString([], { timeStyle: "short" });
 
 // Formats an amount in minor units.
 export function money(amount, currency) {

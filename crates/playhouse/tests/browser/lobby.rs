@@ -32,7 +32,7 @@ impl Player {
         browser.wait_for_url(|url| url.contains("/issuer/authorize"), PATIENCE).await;
         browser.click(&format!("button[value={user}]")).await;
         browser.wait_for_url(|url| url == format!("{gateway}/play"), PATIENCE).await;
-        browser.wait_for_text("#name", name, PATIENCE).await;
+        browser.wait_for_text(".profile .player-name", name, PATIENCE).await;
         browser.wait_for("#connection[data-state=open]", PATIENCE).await;
         Self { browser, name }
     }
@@ -112,6 +112,12 @@ async fn two_players_walk_from_sign_in_to_the_trophy_and_the_item() {
     // A new player owns nothing and sees what to do.
     ada.sees("#no-items", "Win a duel for your first trophy").await;
     ada.sees("#no-notifications", "No messages").await;
+    ada.sees(".profile .player-name", "Ada Lovelace").await;
+    ada.sees("#since", "Playing since").await;
+    ada.sees("#trophies", "0").await;
+    ada.browser.click("summary").await;
+    let (_, me) = fetch(&ada.browser, "GET", "/v1/me", "{}").await;
+    ada.sees("#player-id", me["user_id"].as_str().unwrap()).await;
     ada.sees(&card(&crown), "Opens in 59:").await;
     ada.sees(&card(&crown), "2 of 2 left").await;
     faults.extend(looks.faults(&ada.browser, "lobby of a new player").await);
@@ -136,6 +142,7 @@ async fn two_players_walk_from_sign_in_to_the_trophy_and_the_item() {
 
     // The result arrives for both, and the trophy for the winner, without a reload.
     ada.sees("#items [data-resource=trophy]", "Trophy").await;
+    ada.sees("#trophies", "1").await;
     ada.sees("#notifications", "You won against Grace Hopper").await;
     grace.sees("#notifications", "You lost against Ada Lovelace").await;
     assert!(!grace.browser.has("#items [data-resource=trophy]").await);
@@ -211,6 +218,7 @@ async fn buy(
     ada.browser.wait_for_url(|url| url == format!("{gateway}/play"), PATIENCE).await;
     ada.sees("#orders", "paid, it is yours").await;
     ada.sees("#items [data-resource=silver-crown]", "Silver crown").await;
+    ada.sees("#item-count", "1").await;
     ada.sees("#notifications", "You bought 1 × silver-crown").await;
     ada.sees(&card(crown), "You have all that a player may buy.").await;
     // Her place is free, so the next in line is admitted.
