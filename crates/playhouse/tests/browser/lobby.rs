@@ -1,5 +1,8 @@
 //! The lobby at `/play`: two players walk the whole journey, from the sign-in to the item.
 
+mod restart;
+mod undo;
+
 use reqwest::{Client, Method};
 use serde_json::json;
 use testkit::{Axe, need};
