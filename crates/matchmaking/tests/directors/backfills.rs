@@ -17,8 +17,9 @@ on_both_stores! {
     new_backfill_is_created_with_its_match,
     existing_backfill_is_updated_and_its_game_server_gets_the_tickets,
     match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on,
-    backfill_of_a_match_that_reaches_nobody_is_gone,
     evaluated_match_creates_its_backfill,
+    ; in_process:
+    backfill_of_a_match_that_reaches_nobody_is_gone,
 }
 
 fn tagged(tag: &str) -> Backfill {

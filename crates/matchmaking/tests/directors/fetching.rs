@@ -24,13 +24,15 @@ on_both_stores! {
     error_of_the_match_function_reaches_the_caller,
     match_function_that_runs_too_long_is_cancelled,
     matches_are_returned_while_the_match_function_runs,
-    cancelled_call_cancels_the_match_function_and_releases_its_tickets,
+    cancelled_call_cancels_the_match_function,
     unread_matches_are_claimed_and_block_nobody,
     proposal_with_a_taken_or_unknown_ticket_is_dropped,
     directors_of_several_processes_never_get_the_same_ticket,
     claims_of_a_dead_director_expire,
     only_allowed_hosts_are_called,
     shutdown_ends_the_call_with_an_error,
+    ; in_process:
+    cancelled_call_cancels_the_match_function_and_releases_its_tickets,
 }
 
 async fn proposal_is_returned_unchanged_and_its_tickets_are_claimed(world: World) {
@@ -68,7 +70,7 @@ async fn config_and_profile_are_required(world: World) {
     let function = function(Kind::Grpc, |_, _| async {}).await;
     let invalid = async |config, profile| match backend.fetch_matches(config, profile, Drain::new()).await {
         Err(Error::Invalid(text)) => text,
-        other => panic!("{other:?}"),
+        other => panic!("{:?}", other.err()),
     };
     assert_eq!(invalid(None, Some(MatchProfile::default())).await, ".config is required");
     assert_eq!(invalid(Some(function.clone()), None).await, ".profile is required");
@@ -169,6 +171,25 @@ async fn matches_are_returned_while_the_match_function_runs(world: World) {
         seen.notify_one();
         assert_eq!(stream.next().await.unwrap().unwrap().match_id, "2");
         assert!(stream.next().await.is_none());
+    }
+}
+
+async fn cancelled_call_cancels_the_match_function(world: World) {
+    for kind in KINDS {
+        let (begun, cancelled) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (begin, end) = (begun.clone(), cancelled.clone());
+        let function = function(kind, move |_, proposals| {
+            let (begin, end) = (begin.clone(), end.clone());
+            async move {
+                begin.notify_one();
+                proposals.closed().await;
+                end.notify_one();
+            }
+        });
+        let stream = fetch(&world.backend(config()), &function.await).await;
+        tokio::time::timeout(PATIENCE, begun.notified()).await.unwrap();
+        drop(stream);
+        tokio::time::timeout(PATIENCE, cancelled.notified()).await.unwrap();
     }
 }
 
@@ -310,7 +331,7 @@ async fn only_allowed_hosts_are_called(world: World) {
         let backend = world.backend(config);
         match backend.fetch_matches(Some(function), Some(MatchProfile::default()), Drain::new()).await {
             Err(Error::Invalid(text)) => text,
-            other => panic!("{other:?}"),
+            other => panic!("{:?}", other.err()),
         }
     };
     let refused = call("127.0.0.1", &strict.hosts).await;

@@ -11,7 +11,7 @@ use futures::{FutureExt, StreamExt};
 use matchmaking::model::{SearchFields, TicketId};
 use matchmaking::store::{Coordination, RedisServers, Rules, UnrecordedBatch};
 use matchmaking::{
-    Backend, BackendConfig, Error, Frontend, FrontendConfig, HostRules, MatchRecorder, MatchStream, Metrics,
+    Backend, BackendConfig, Error, Frontend, FrontendConfig, HostRules, MatchRecorder, Metrics, OpenMatch,
     Store,
 };
 use prometheus_client::encoding::text;
@@ -21,6 +21,9 @@ use proto::playhouse::{MatchMade, MatchesMade};
 use redis_store::{RedisStore, RedisUrl};
 use runtime::Drain;
 use testkit::{Redis, RedisNamespace};
+
+use crate::listener::Listening;
+use crate::wire::{Director, Matches, Wire};
 
 pub(crate) struct World {
     pub(crate) store: Store,
@@ -32,6 +35,9 @@ pub(crate) struct World {
     redis_store: RedisStore,
     keys: Option<RedisNamespace>,
     rules: Rules,
+    wire: Wire,
+    /// The processes that serve Directors on the wire. They stop with the world, so that what they do last is done.
+    processes: Mutex<Vec<Arc<Listening>>>,
 }
 
 /// A recorder that only remembers.
@@ -73,7 +79,12 @@ impl World {
 
     /// Sets after which time claims expire.
     pub(crate) fn with_pending_timeout(self, timeout: Duration) -> Self {
-        Self::new(self.redis_store, self.keys, self.clock, timeout)
+        Self::new(self.redis_store, self.keys, self.clock, timeout).over(self.wire)
+    }
+
+    /// Sets how Directors call.
+    pub(crate) fn over(self, wire: Wire) -> Self {
+        Self { wire, ..self }
     }
 
     fn new(
@@ -105,11 +116,12 @@ impl World {
             cors_origins: Vec::new(),
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
-        Self { store, clock, frontend, metrics, registry, journal: Arc::default(), redis_store, keys, rules }
+        let (journal, wire, processes) = (Arc::default(), Wire::InProcess, Mutex::default());
+        Self { store, clock, frontend, metrics, registry, journal, redis_store, keys, rules, wire, processes }
     }
 
-    /// Returns the backend of one process. Processes share nothing but the store.
-    pub(crate) fn backend(&self, config: BackendConfig) -> Backend {
+    /// Returns the calls to one process. Processes share nothing but the store.
+    pub(crate) fn backend(&self, config: BackendConfig) -> Director {
         let store = match &self.store {
             Store::Memory(_) => self.store.clone(),
             Store::Redis(_) => Store::new(
@@ -121,7 +133,18 @@ impl World {
             ),
         };
         let recorder: Arc<dyn MatchRecorder> = self.journal.clone();
-        Backend::new(store, Some(recorder), config, self.clock.clone(), self.metrics.clone()).unwrap()
+        let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
+        let backend = Backend::new(store.clone(), Some(recorder), config, clock, metrics).unwrap();
+        if self.wire == Wire::InProcess {
+            return Director::InProcess(backend);
+        }
+        let open_match = OpenMatch::new(store).serve(backend.service());
+        let listening = Arc::new(Listening::start(open_match, self.frontend.clone(), &[]));
+        self.processes.lock().unwrap().push(listening.clone());
+        match self.wire {
+            Wire::Rest => Director::Rest(listening, reqwest::Client::new()),
+            _ => Director::grpc(listening),
+        }
     }
 
     /// Creates a ticket.
@@ -165,17 +188,17 @@ pub(crate) fn id(ticket: &Ticket) -> TicketId {
 }
 
 /// Calls `FetchMatches` for a profile.
-pub(crate) async fn fetch(backend: &Backend, config: &FunctionConfig) -> MatchStream {
+pub(crate) async fn fetch(backend: &Director, config: &FunctionConfig) -> Matches {
     fetch_profile(backend, config, "duel").await
 }
 
-pub(crate) async fn fetch_profile(backend: &Backend, config: &FunctionConfig, profile: &str) -> MatchStream {
+pub(crate) async fn fetch_profile(backend: &Director, config: &FunctionConfig, profile: &str) -> Matches {
     let profile = MatchProfile { name: profile.to_owned(), ..Default::default() };
     backend.fetch_matches(Some(config.clone()), Some(profile), Drain::new()).await.unwrap()
 }
 
 /// Reads a call to its end.
-pub(crate) async fn read(stream: MatchStream) -> (Vec<Match>, Option<String>) {
+pub(crate) async fn read(stream: Matches) -> (Vec<Match>, Option<String>) {
     let read: Vec<Result<Match, Error>> = stream.collect().await;
     let error = read.iter().find_map(|next| next.as_ref().err().map(ToString::to_string));
     (read.into_iter().filter_map(Result::ok).collect(), error)

@@ -18,7 +18,7 @@ async fn create(served: &Served) -> String {
 }
 
 /// Assigns a ticket as an engine does.
-async fn assign(served: &Served, id: &str, connection: &str) {
+pub(crate) async fn assign(served: &Served, id: &str, connection: &str) {
     let assignment = openmatch::Assignment { connection: connection.to_owned(), ..Default::default() };
     let made = playhouse::MatchMade {
         match_id: "match".to_owned(),

@@ -6,7 +6,8 @@ use testkit::{Redis, eventually, need};
 use crate::PATIENCE;
 use crate::server::{Served, rules};
 
-const SERVICES: [&str; 2] = ["", "openmatch.FrontendService"];
+const SERVICES: [&str; 4] =
+    ["", "openmatch.FrontendService", "openmatch.BackendService", "openmatch.QueryService"];
 
 async fn becomes(served: &Served, expected: &str) {
     for service in SERVICES {

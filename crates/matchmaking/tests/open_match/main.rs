@@ -6,7 +6,9 @@ mod backend;
 mod backfills;
 mod browser;
 mod frontend;
+mod grpc;
 mod health;
+mod listener;
 mod query;
 mod server;
 

@@ -1,11 +1,9 @@
-//! A listener that serves Open Match in this process.
+//! A process that serves all services of Open Match, and calls of its clients.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::Clock;
-use http_server::{Limits, Server, Site};
 use matchmaking::store::{Coordination, RedisServers, Rules};
 use matchmaking::{
     Backend, BackendConfig, Frontend, FrontendConfig, HostRules, Metrics, OpenMatch, Queries, QueryConfig,
@@ -14,29 +12,9 @@ use matchmaking::{
 use prometheus_client::registry::Registry;
 use redis_store::RedisStore;
 use reqwest::{Client, Method};
-use runtime::Process;
-use runtime::lifecycle::{Config, Signals, Stage};
 use serde_json::Value;
-use tokio::net::TcpListener;
 
-const CONFIG: Config = Config {
-    start_timeout: Duration::from_secs(10),
-    drain_delay: Duration::ZERO,
-    grace: Duration::from_secs(10),
-    restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
-};
-
-const LIMITS: Limits = Limits {
-    header_timeout: Duration::from_secs(30),
-    write_timeout: Duration::from_secs(30),
-    max_head: 16 * 1024,
-    max_streams: 1000,
-    public_max_streams: 1000,
-    idle_grace: Duration::ZERO,
-    max_connections: 1000,
-    max_connections_per_address: 0,
-    trusted_proxies: Vec::new(),
-};
+use crate::listener::Listening;
 
 pub(crate) fn rules() -> Rules {
     Rules {
@@ -54,13 +32,16 @@ pub(crate) struct Served {
     pub(crate) store: Store,
     pub(crate) address: SocketAddr,
     client: Client,
-    stop: tokio::sync::mpsc::UnboundedSender<&'static str>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    _listening: Listening,
 }
 
 impl Served {
     pub(crate) async fn in_memory() -> Self {
         Self::start(RedisStore::Memory, rules(), &[]).await
+    }
+
+    pub(crate) async fn under(rules: Rules) -> Self {
+        Self::start(RedisStore::Memory, rules, &[]).await
     }
 
     /// Lets pages of these origins call.
@@ -75,7 +56,6 @@ impl Served {
     }
 
     async fn start(redis_store: RedisStore, rules: Rules, origins: &[String]) -> Self {
-        let origins = origins.to_vec();
         let (clock, metrics) = (Clock::system(), Metrics::new(&mut Registry::default()));
         let servers = RedisServers::default();
         let store = Store::new(&redis_store, servers, rules, clock.clone(), metrics.clone());
@@ -106,31 +86,12 @@ impl Served {
         };
         let queries = Queries::new(store.clone(), query, metrics);
         let open_match = OpenMatch::new(store.clone())
-            .allow_origins(origins.clone())
+            .allow_origins(origins.to_vec())
             .serve(frontend.service())
             .serve(backend.service())
             .serve(queries.service(frontend.backfills().clone()));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, signals) = Signals::channel();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let process = Process::new(CONFIG, runtime::Metrics::new("0"));
-            let server = Server::new(LIMITS, Clock::system(), process.metrics());
-            let start = async move |process: &mut Process| {
-                let listener = TcpListener::from_std(listener).unwrap();
-                let (site, routes) = (Site::new([], &origins), open_match.routes());
-                server.serve(process, Stage::Listeners, "open_match", listener, site, routes);
-                process.supervise("matchmaking-pushes", move |drain| {
-                    let frontend = frontend.clone();
-                    async move { frontend.run(drain).await }
-                });
-                Ok::<(), Infallible>(())
-            };
-            tokio::task::LocalSet::new().block_on(&runtime, process.run(signals, start));
-        });
-        Self { store, address, client: Client::new(), stop, thread: Some(thread) }
+        let listening = Listening::start(open_match, frontend, origins);
+        Self { store, address: listening.address, client: Client::new(), _listening: listening }
     }
 
     /// Sends a REST request. Returns the status and the body as JSON.
@@ -152,17 +113,5 @@ impl Served {
         let request = self.client.post(format!("http://{}/{method}", self.address)).json(&body);
         let response = request.send().await.unwrap();
         (response.status().as_u16(), response.json().await.unwrap())
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.stop.send("SIGTERM");
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-            && !std::thread::panicking()
-        {
-            panic!("the server panicked");
-        }
     }
 }

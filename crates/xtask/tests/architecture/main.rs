@@ -6,6 +6,7 @@ mod deny;
 mod dependencies;
 mod links;
 mod metadata;
+mod named_tests;
 mod names;
 mod places;
 mod problems;

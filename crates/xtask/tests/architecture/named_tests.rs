@@ -1,0 +1,97 @@
+//! The tests that documents name as proof of a promise exist.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::root;
+
+/// The documents, and how many tests they name at least: fewer means that their tables could not be read.
+const DOCUMENTS: [(&str, usize); 3] = [
+    ("docs/reference/open-match.md", 50),
+    ("docs/explanation/consistency.md", 50),
+    ("docs/explanation/security.md", 20),
+];
+
+/// The end-to-end tests of Open Match (`testing/e2e`), without `Test`. The document says of each which test of ours holds its behaviour.
+const OPEN_MATCH: &str = "HappyPath MatchFunctionMatchCollision SynchronizerMatchCollision EvaluatorReturnInvalidId \
+    EvaluatorReturnDuplicateMatchId MatchWithNoTickets EvaluatorError MMFError NoMatches NoProfile NoConfig Cancel \
+    Streaming RegistrationWindow ProposalWindowClose MultipleFetchCalls SlowBackendDoesntBlock HTTPMMF AssignTickets \
+    AssignTicketsEmpty AssignTicketsInvalidArgument AssignTicketsMissingTicket TicketDelete EmptyReleaseTicketsRequest \
+    ReleaseTickets ReleaseAllTickets TicketReleaseByTimeout CreateTicketErrors AssignedTicketsNotReturnedByQuery \
+    AssignedTicketDeleteTimeout WatchAssignments NoPool NoTickets Paging TicketFound TicketNotFound \
+    QueryBackfillsWithEmptyPool NoBackfills QueryBackfillsPaging BackfillQueryAfterMMFUpdate \
+    BackfillQueryAfterGSUpdate CreateGetBackfill BackfillFrontendLifecycle AcknowledgeBackfill \
+    AcknowledgeBackfillDeletedTicket ProposedBackfillCreate ProposedBackfillUpdate BackfillGenerationMismatch \
+    BackfillSkipNotfoundError ServiceHealth";
+
+/// Returns each Rust file below a folder with the parts of its path, without `.rs`.
+fn rust_files(folder: &Path, files: &mut BTreeMap<Vec<String>, String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let path = path.strip_prefix(root().join("crates")).unwrap().with_extension("");
+            files.insert(path.iter().map(|part| part.to_str().unwrap().to_owned()).collect(), text);
+        }
+    }
+}
+
+/// Lists the names of tests in the tables: `directors fetching::name`, `…::name` or a long `name_in_snake_case` that is not a
+/// setting.
+fn names(document: &str) -> Vec<&str> {
+    let rows = document.lines().filter(|line| line.starts_with('|'));
+    let code = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let is_plain = |name: &str| {
+        name.matches('_').count() >= 3
+            && name.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c))
+    };
+    let settings = include_str!("../../../playhouse/src/reference.toml");
+    let is_setting = |name: &str| settings.contains(name);
+    code.filter(|code| code.contains("::") || is_plain(code) && !is_setting(code)).collect()
+}
+
+/// Returns whether a file has the test: its path has all modules of the name, and it declares the function.
+fn exists(files: &BTreeMap<Vec<String>, String>, name: &str) -> bool {
+    let parts: Vec<&str> = name.split([' ', ':']).filter(|part| !["", "…", "tests"].contains(part)).collect();
+    let (last, modules) = parts.split_last().unwrap();
+    let has_modules = |path: &[String]| {
+        modules
+            .iter()
+            .all(|module| path.iter().any(|part| part == module || part.replace('-', "_") == **module))
+    };
+    let declares = |text: &str| *last == "*" || text.contains(&format!("fn {last}("));
+    files.iter().any(|(path, text)| has_modules(path) && declares(text))
+}
+
+#[test]
+fn every_test_of_open_match_has_a_counterpart() {
+    let text = std::fs::read_to_string(root().join("docs/reference/open-match.md")).unwrap();
+    let rows: Vec<(&str, &str)> =
+        text.lines().filter_map(|line| line.strip_prefix('|')?.split_once('|')).collect();
+    let is_held = |name: &&str| {
+        let is_named = |cell: &str| cell.split(|c: char| !c.is_alphanumeric()).any(|word| word == *name);
+        rows.iter().any(|(left, right)| is_named(left) && !names(&format!("|{right}")).is_empty())
+    };
+    let original: Vec<String> = OPEN_MATCH.split_whitespace().map(|name| format!("Test{name}")).collect();
+    assert_eq!(original.len(), 50);
+    let missing: Vec<&str> = original.iter().map(String::as_str).filter(|name| !is_held(name)).collect();
+    assert!(missing.is_empty(), "no test of ours is named for {missing:?}");
+}
+
+#[test]
+fn tests_that_documents_name_exist() {
+    let mut files = BTreeMap::new();
+    rust_files(&root().join("crates"), &mut files);
+    for (path, least) in DOCUMENTS {
+        let text = std::fs::read_to_string(root().join(path)).unwrap();
+        let names = names(&text);
+        assert!(names.len() >= least, "{path}: only {names:?}");
+        let missing: Vec<&str> = names.into_iter().filter(|name| !exists(&files, name)).collect();
+        assert!(missing.is_empty(), "{path} names tests that do not exist: {missing:#?}");
+    }
+    assert!(exists(&files, "store lock::lock_of_a_dead_holder_expires"));
+    assert!(!exists(&files, "store fetching::lock_of_a_dead_holder_expires"), "the module is checked");
+    assert!(!exists(&files, "store lock::nothing_of_this_name"));
+}
