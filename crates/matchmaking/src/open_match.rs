@@ -25,7 +25,7 @@ use axum::body::Body;
 use axum::response::Response;
 use base::error::Coded;
 use buffa_descriptor::DescriptorPool;
-use connectrpc::{ConnectError, ConnectRpcBody, ConnectRpcService, ErrorCode, Limits};
+use connectrpc::{ConnectError, ConnectRpcBody, ConnectRpcService, DeadlinePolicy, ErrorCode, Limits};
 use connectrpc_health::{HEALTH_SERVICE_NAME, HealthExt, HealthService};
 use connectrpc_reflection::Reflector;
 use futures::{FutureExt, StreamExt};
@@ -148,7 +148,9 @@ impl OpenMatch {
         let rpc = Arc::new(health).register(rpc);
         let rpc = connectrpc_health::apply_request_limits(rpc, connectrpc_health::request_limits());
         let rpc = connectrpc_reflection::install(rpc, reflector(names));
-        let rpc = ConnectRpcService::new(rpc);
+        // Also of streams: a Director that waits no longer must not get matches.
+        let deadlines = DeadlinePolicy::new().with_enforce_on_streams(true);
+        let rpc = ConnectRpcService::new(rpc).with_deadline_policy(deadlines);
         let cors = (!self.origins.is_empty()).then(|| web::cors(&self.origins));
         let router = rest.into_iter().fold(Router::new(), |router, (name, size, routes)| {
             let own = rest::router(&rpc, name, size, routes);

@@ -33,7 +33,9 @@ pub(super) struct Cycles {
 #[derive(Clone, Debug)]
 struct Registration {
     proposals: mpsc::Sender<Message>,
-    /// Becomes true when the proposal window has passed.
+    /// When the proposal window has passed.
+    over: Instant,
+    /// Becomes true at that time.
     is_over: watch::Receiver<bool>,
 }
 
@@ -130,7 +132,7 @@ impl Call {
     }
 
     async fn propose(&self, id: usize, mut registration: Registration) -> Result<(), End> {
-        let mut proposals = pin!(self.backend.functions.run(&self.function, self.profile.clone()));
+        let mut proposals = pin!(self.run_function(registration.over));
         let mut known = HashSet::new();
         loop {
             let proposal = tokio::select! {
@@ -141,7 +143,10 @@ impl Call {
                 _ = registration.is_over.wait_for(|is_over| *is_over) => return Err(End::function(TOO_LONG.to_owned())),
             };
             let Some(proposal) = proposal else { return Ok(()) };
-            let proposal = is_new(&mut known, proposal.map_err(End::function)?)?;
+            let proposal = match proposal {
+                Ok(proposal) => is_new(&mut known, proposal)?,
+                Err(cause) => return Err(self.function_failed(cause, registration.over).await),
+            };
             if registration.proposals.send(Message::Proposed(id, Box::new(proposal))).await.is_err() {
                 // The cycle has failed. Its error is on its way.
                 return Ok(());
@@ -159,9 +164,10 @@ impl Inner {
         }
         let (proposals, received) = mpsc::channel(64);
         let (window, is_over) = watch::channel(false);
-        let registration = Registration { proposals, is_over };
-        *current = Some(registration.clone());
         let (backend, begun) = (self.clone(), Instant::now());
+        let over = begun + self.config.registration_window.max(self.config.proposal_window);
+        let registration = Registration { proposals, over, is_over };
+        *current = Some(registration.clone());
         let cycles = self.cycles.clone();
         let own = registration.proposals.clone().downgrade();
         tokio::spawn(async move {
@@ -175,9 +181,8 @@ impl Inner {
         });
         let backend = self.clone();
         tokio::spawn(async move {
-            let over = begun + backend.config.registration_window.max(backend.config.proposal_window);
             let mut cycle = Cycle::default();
-            let evaluation = backend.evaluator.start();
+            let evaluation = backend.evaluator.start(over + backend.config.evaluator_timeout);
             let failure = cycle.run(&backend, evaluation, received, window, over).await.err();
             let outcome = if failure.is_some() { "failed" } else { "succeeded" };
             backend.metrics.evaluator_call(outcome);

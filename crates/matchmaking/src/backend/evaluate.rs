@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
 use buffa::Message;
 use buffa_types::google::protobuf::Any;
@@ -9,8 +10,13 @@ use connectrpc::client::{CallOptions, HttpClient};
 use proto::openmatch::{self, EvaluatorClient as GrpcClient};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use super::function::{RestLines, grpc_config, grpc_error, rest_client};
+use super::function::{RestLines, grpc_config, grpc_error, rest_client, time_until};
+
+/// How much later than its cycle an evaluator believes that its time is over, so that the cycle's error is the one that
+/// Directors get.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The extension of a match with its score.
 const SCORE: &str = "evaluation_input";
@@ -62,8 +68,8 @@ impl EvaluatorClient {
         Ok(Self { address, grpc: HttpClient::plaintext_http2_only(), rest: rest_client()? })
     }
 
-    /// Begins an evaluation.
-    pub(super) fn start(&self) -> Evaluation {
+    /// Begins an evaluation, which must end by `until`.
+    pub(super) fn start(&self, until: Instant) -> Evaluation {
         let (chosen, results) = mpsc::unbounded_channel();
         let Some(EvaluatorAddress { is_rest, address }) = self.address.clone() else {
             return Evaluation { input: Input::Scored(Vec::new(), chosen), chosen: results, calling: None };
@@ -72,9 +78,9 @@ impl EvaluatorClient {
         let (grpc, rest) = (self.grpc.clone(), self.rest.clone());
         let calling = tokio::spawn(async move {
             let done = if is_rest {
-                evaluate_rest(&rest, &address, proposals, &chosen).await
+                evaluate_rest(&rest, &address, proposals, &chosen, until).await
             } else {
-                evaluate_grpc(grpc, &address, proposals, &chosen).await
+                evaluate_grpc(grpc, &address, proposals, &chosen, until).await
             };
             if let Err(cause) = done {
                 // An error means that the cycle is over.
@@ -124,12 +130,14 @@ async fn evaluate_grpc(
     address: &str,
     mut proposals: UnboundedReceiver<openmatch::Match>,
     chosen: &UnboundedSender<Result<String, String>>,
+    until: Instant,
 ) -> Result<(), String> {
     let failed =
         |error| format!("failed to get response from evaluator client, desc: {}", grpc_error(&error));
     let config = grpc_config(address).map_err(failed)?;
     let client = GrpcClient::new(client, config);
-    let call = client.evaluate_with_options(CallOptions::default()).await.map_err(failed)?;
+    let options = CallOptions::default().with_timeout(time_until(until + GRACE));
+    let call = client.evaluate_with_options(options).await.map_err(failed)?;
     let (mut requests, mut responses) = call.into_split();
     let sending = async {
         while let Some(proposal) = proposals.recv().await {
@@ -156,6 +164,7 @@ async fn evaluate_rest(
     address: &str,
     mut proposals: UnboundedReceiver<openmatch::Match>,
     chosen: &UnboundedSender<Result<String, String>>,
+    until: Instant,
 ) -> Result<(), String> {
     let mut body = Vec::new();
     while let Some(proposal) = proposals.recv().await {
@@ -165,7 +174,7 @@ async fn evaluate_rest(
     }
     let failed = |cause| format!("failed to get response from evaluator client, desc: {cause}");
     let url = format!("http://{address}/v1/evaluator/matches:evaluate");
-    let mut lines = RestLines::post_bytes(client, &url, body).await.map_err(failed)?;
+    let mut lines = RestLines::post_bytes(client, &url, body, until + GRACE).await.map_err(failed)?;
     while let Some(response) = lines.next::<openmatch::EvaluateResponse>().await.map_err(failed)? {
         let _ = chosen.send(Ok(response.match_id));
     }

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use buffa::MessageField;
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use proto::openmatch;
 use runtime::Drain;
@@ -23,6 +25,8 @@ use crate::store::{BackfillChange, Claim, Holder};
 const MAX_UNREAD: usize = 256;
 /// How many proposals are claimed together.
 const MAX_CLAIMED_AT_ONCE: usize = 64;
+/// How much earlier than ours the clock of a match function may reach its deadline.
+const CLOCK_SLACK: Duration = Duration::from_millis(10);
 /// The error of a match function that ran for too long, in the original's words.
 pub(super) const TOO_LONG: &str = "match function ran longer than proposal window, canceling";
 
@@ -64,6 +68,8 @@ pub(super) struct Call {
     pub(super) function: Function,
     pub(super) profile: openmatch::MatchProfile,
     pub(super) sender: mpsc::Sender<Result<Accepted, Error>>,
+    /// The caller's deadline.
+    pub(super) deadline: Option<Instant>,
     pub(super) drain: Drain,
 }
 
@@ -100,18 +106,20 @@ impl Backend {
     /// Calls a match function for a profile and streams the matches whose tickets could be claimed.
     ///
     /// Ends with an error if the match function fails, takes too long or proposes two matches of one id. Matches before
-    /// the error are valid.
+    /// the error are valid. The match function learns of `deadline`; the caller drops the stream when it has passed.
     pub async fn fetch_matches(
         &self,
         config: Option<openmatch::FunctionConfig>,
         profile: Option<openmatch::MatchProfile>,
+        deadline: Option<std::time::Instant>,
         drain: Drain,
     ) -> Result<MatchStream, Error> {
         let config = config.ok_or_else(|| Error::Invalid(".config is required".to_owned()))?;
         let profile = profile.ok_or_else(|| Error::Invalid(".profile is required".to_owned()))?;
         let function = self.0.functions.find(&config).await?;
         let (sender, receiver) = mpsc::channel(MAX_UNREAD);
-        let call = Call { backend: self.0.clone(), function, profile, sender, drain };
+        let deadline = deadline.map(Instant::from_std);
+        let call = Call { backend: self.0.clone(), function, profile, sender, deadline, drain };
         tokio::spawn(async move {
             let outcome = if call.backend.config.has_cycles() {
                 call.join_cycle().await
@@ -132,9 +140,8 @@ impl Call {
     /// Claims each proposal as soon as it arrives.
     async fn decide_at_once(&self) -> Result<(), End> {
         let holder = self.holder();
-        let proposals = self.backend.functions.run(&self.function, self.profile.clone());
-        let mut proposals = pin!(proposals.ready_chunks(MAX_CLAIMED_AT_ONCE));
-        let deadline = Instant::now() + self.backend.config.proposal_window;
+        let over = Instant::now() + self.backend.config.proposal_window;
+        let mut proposals = pin!(self.run_function(over).ready_chunks(MAX_CLAIMED_AT_ONCE));
         let (mut known, mut number) = (HashSet::new(), None);
         loop {
             let arrived = tokio::select! {
@@ -142,13 +149,17 @@ impl Call {
                 () = self.sender.closed() => return Err(End::Cancelled),
                 () = self.drain.requested() => return Err(End::Stopping),
                 arrived = proposals.next() => arrived,
-                () = tokio::time::sleep_until(deadline) => return Err(End::function(TOO_LONG.to_owned())),
+                () = tokio::time::sleep_until(over) => return Err(End::function(TOO_LONG.to_owned())),
             };
             let Some(arrived) = arrived else { return Ok(()) };
             let mut readable = Vec::with_capacity(arrived.len());
             let mut end = None;
             for proposal in arrived {
-                match proposal.map_err(End::function).and_then(|proposal| is_new(&mut known, proposal)) {
+                let proposal = match proposal {
+                    Ok(proposal) => is_new(&mut known, proposal),
+                    Err(cause) => Err(self.function_failed(cause, over).await),
+                };
+                match proposal {
                     Ok(proposal) => readable.extend(self.read(proposal)),
                     Err(error) => {
                         end = Some(error);
@@ -162,6 +173,23 @@ impl Call {
                 return Err(end);
             }
         }
+    }
+
+    /// Calls the match function. It learns how long it may take: until `over`, and no longer than the caller waits.
+    pub(super) fn run_function(&self, over: Instant) -> BoxStream<'static, Result<openmatch::Match, String>> {
+        let until = self.deadline.map_or(over, |deadline| deadline.min(over));
+        self.backend.functions.run(&self.function, self.profile.clone(), until)
+    }
+
+    /// Returns why a match function that failed ends the call. A failure at its deadline is that of the deadline.
+    pub(super) async fn function_failed(&self, cause: String, over: Instant) -> End {
+        let soon = Instant::now() + CLOCK_SLACK;
+        if self.deadline.is_some_and(|deadline| soon >= deadline) {
+            // The caller has its own error for that.
+            self.sender.closed().await;
+            return End::Cancelled;
+        }
+        End::function(if soon >= over { TOO_LONG.to_owned() } else { cause })
     }
 
     /// Reads a proposal, and counts one that is unreadable.

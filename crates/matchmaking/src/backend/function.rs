@@ -1,12 +1,14 @@
 //! Calls match functions, over gRPC and REST.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use connectrpc::client::{CallOptions, ClientConfig, HttpClient};
 use connectrpc::{ConnectError, Protocol};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use proto::openmatch::{self, MatchFunctionClient, function_config};
+use tokio::time::Instant;
 
 use super::hosts::HostRules;
 use crate::error::Error;
@@ -53,17 +55,19 @@ impl FunctionClient {
         Ok(Function { address, is_rest, name: format!("{}:{port}", config.host) })
     }
 
-    /// Calls a match function. Streams its proposals, and ends after an error.
+    /// Calls a match function, which learns that its caller waits until `until`. Streams its proposals, and ends after an
+    /// error.
     pub(super) fn run(
         &self,
         function: &Function,
         profile: openmatch::MatchProfile,
+        until: Instant,
     ) -> BoxStream<'static, Result<openmatch::Match, String>> {
         let request = openmatch::RunRequest { profile: profile.into(), ..Default::default() };
         if function.is_rest {
-            run_rest(self.rest.clone(), function.address, request)
+            run_rest(self.rest.clone(), function.address, request, until)
         } else {
-            run_grpc(self.grpc.clone(), function.address, request)
+            run_grpc(self.grpc.clone(), function.address, request, until)
         }
     }
 }
@@ -85,11 +89,13 @@ fn run_grpc(
     client: HttpClient,
     address: SocketAddr,
     request: openmatch::RunRequest,
+    until: Instant,
 ) -> BoxStream<'static, Result<openmatch::Match, String>> {
     stream_of(move |proposals: Sender| async move {
         let config = grpc_config(&address.to_string()).map_err(|error| grpc_error(&error))?;
         let client = MatchFunctionClient::new(client, config);
-        let called = client.run_with_options(request, CallOptions::default()).await;
+        let options = CallOptions::default().with_timeout(time_until(until));
+        let called = client.run_with_options(request, options).await;
         let mut responses = called.map_err(|error| grpc_error(&error))?;
         while let Some(response) = responses.message().await.map_err(|error| grpc_error(&error))? {
             let proposal = response.to_owned_message().proposal.into_option();
@@ -105,10 +111,11 @@ fn run_rest(
     client: reqwest::Client,
     address: SocketAddr,
     request: openmatch::RunRequest,
+    until: Instant,
 ) -> BoxStream<'static, Result<openmatch::Match, String>> {
     stream_of(move |proposals: Sender| async move {
         let url = format!("http://{address}/v1/matchfunction:run");
-        let mut lines = RestLines::post(&client, &url, &request).await?;
+        let mut lines = RestLines::post(&client, &url, &request, until).await?;
         while let Some(response) = lines.next::<openmatch::RunResponse>().await? {
             if !send(&proposals, response.proposal.into_option()).await {
                 break;
@@ -116,6 +123,11 @@ fn run_rest(
         }
         Ok(())
     })
+}
+
+/// Returns how long a service may take. Longer than zero, which means no limit to some services.
+pub(super) fn time_until(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
 /// Words an error as gRPC clients of Go do, which operators of Open Match know.
@@ -184,17 +196,21 @@ impl RestLines {
         client: &reqwest::Client,
         url: &str,
         body: &impl serde::Serialize,
+        until: Instant,
     ) -> Result<Self, String> {
         let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
-        Self::post_bytes(client, url, body).await
+        Self::post_bytes(client, url, body, until).await
     }
 
     pub(super) async fn post_bytes(
         client: &reqwest::Client,
         url: &str,
         body: Vec<u8>,
+        until: Instant,
     ) -> Result<Self, String> {
         let request = client.post(url).header("content-type", "application/json").body(body);
+        // The header by which HTTP gateways of gRPC services know a deadline, in milliseconds.
+        let request = request.header("grpc-timeout", format!("{}m", time_until(until).as_millis()));
         let response = request.send().await.map_err(|error| rest_error(&error))?;
         let status = response.status();
         if !status.is_success() {

@@ -46,7 +46,7 @@ impl BackendService for Grpc {
         let drain = context.extensions().get::<Connection>().ok_or_else(unknown)?.drain().clone();
         let request = request.to_owned_message();
         let (config, profile) = (request.config.into_option(), request.profile.into_option());
-        let matches = self.0.fetch_matches(config, profile, drain).await?;
+        let matches = self.0.fetch_matches(config, profile, context.deadline(), drain).await?;
         Ok(Response::stream(matches.map(|match_| {
             let match_ = match_.map_err(status)?;
             Ok(openmatch::FetchMatchesResponse { r#match: match_.into(), ..Default::default() })

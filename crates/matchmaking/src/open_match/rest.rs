@@ -2,6 +2,7 @@
 //!
 //! - A path variable is the field of that name. The body, if there is one, holds the other fields, by their names in the .proto file or
 //!   in JSON.
+//! - `Grpc-Timeout` is the deadline of the call, such as `1500m` for milliseconds.
 //! - An answer is the message. A stream is one line per message, `{"result": …}`, and `{"error": …}` if it fails.
 //! - An error is `{"code": …, "message": …, "details": []}` with the gRPC code, and the HTTP status that the gateway maps it to: 400 for
 //!   FAILED_PRECONDITION, 409 for ABORTED, 501 for UNIMPLEMENTED.
@@ -19,12 +20,15 @@ use bytes::{Buf, BytesMut};
 use connectrpc::{ConnectError, ConnectRpcService, ErrorCode};
 use futures::{FutureExt, Stream, StreamExt, stream};
 use http::header::CONTENT_TYPE;
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tower::Service;
 
 use super::{SCHEMA, names};
+
+/// The deadline of a call, as HTTP gateways of gRPC services take it.
+const TIMEOUT: &str = "grpc-timeout";
 
 /// A REST route of Open Match.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +114,11 @@ impl Call {
             true => ("application/connect+json", envelope(&message)),
             false => ("application/json", message.into()),
         };
-        let call = Request::post(&self.path).header(CONTENT_TYPE, kind).body(Body::from(body));
+        let mut call = Request::post(&self.path).header(CONTENT_TYPE, kind);
+        if let Some(timeout) = parts.headers.get(TIMEOUT) {
+            call = call.header("connect-timeout-ms", milliseconds(timeout)?);
+        }
+        let call = call.body(Body::from(body));
         let mut call = call.map_err(|error| ConnectError::internal(error.to_string()))?;
         // The connection, its trace and its request id.
         *call.extensions_mut() = parts.extensions;
@@ -194,6 +202,27 @@ impl Call {
             }
         })
     }
+}
+
+/// Reads a `Grpc-Timeout`: up to 8 digits and a unit. Returns milliseconds, at least one, as the Connect protocol wants them.
+fn milliseconds(timeout: &HeaderValue) -> Result<u64, ConnectError> {
+    let text = timeout.to_str().unwrap_or_default();
+    let parse = || {
+        let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let count: u64 = digits.parse().ok().filter(|_| digits.len() <= 8 && !digits.starts_with('+'))?;
+        Some(match unit {
+            "H" => count * 3_600_000,
+            "M" => count * 60_000,
+            "S" => count * 1000,
+            "m" => count,
+            "u" => count.div_ceil(1000),
+            "n" => count.div_ceil(1_000_000),
+            _ => return None,
+        })
+    };
+    // The most that the Connect protocol can say: 115 days.
+    let time = parse().map(|time| time.clamp(1, 9_999_999_999));
+    time.ok_or_else(|| ConnectError::invalid_argument(format!("invalid grpc-timeout: {text}")))
 }
 
 /// The frames of a stream in the Connect protocol: a flag, the length in four bytes, the message.

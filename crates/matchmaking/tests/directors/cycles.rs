@@ -11,7 +11,10 @@ use testkit::eventually;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::servers::{KINDS, Kind, evaluator, function, proposal, scored};
+use crate::servers::{
+    KINDS, Kind, evaluator, evaluator_with_timeouts, function, function_with_timeouts, proposal, scored,
+    timeout,
+};
 use crate::world::{World, config, fetch, fetch_profile, names, read};
 use crate::{PATIENCE, on_both_stores};
 
@@ -29,6 +32,8 @@ on_both_stores! {
     slow_match_function_is_cancelled_and_the_others_are_evaluated,
     unread_call_does_not_block_the_next_cycle,
     unreachable_evaluator_fails_the_calls,
+    services_learn_how_long_they_may_take,
+    evaluator_that_takes_too_long_is_cancelled,
     ; in_process:
     cancelled_call_releases_what_the_evaluator_chose,
 }
@@ -268,6 +273,45 @@ async fn cancelled_call_releases_what_the_evaluator_chose(world: World) {
     drop(stream);
     eventually("its tickets are released", PATIENCE, async || world.is_free(&b).await).await;
     assert!(!world.is_free(&a).await, "the first match was delivered");
+}
+
+async fn services_learn_how_long_they_may_take(world: World) {
+    let (window, patience) = (Duration::from_secs(7), Duration::from_secs(11));
+    for kind in KINDS {
+        let (function, mut of_function) = function_with_timeouts(kind, async |_, _| {}).await;
+        let (evaluator, mut of_evaluator) = evaluator_with_timeouts(kind, accept_all).await;
+        let config = BackendConfig { proposal_window: window, evaluator_timeout: patience, ..windows(None) };
+        assert_eq!(read(fetch(&world.backend(config.clone()), &function).await).await, (vec![], None));
+        let first = timeout(&mut of_function).await;
+        let at_once = BackendConfig { registration_window: Duration::ZERO, ..config.clone() };
+        assert_eq!(read(fetch(&world.backend(at_once), &function).await).await, (vec![], None));
+        for told in [first, timeout(&mut of_function).await] {
+            assert!(told > window - Duration::from_secs(3) && told <= window, "{kind:?}: {told:?}");
+        }
+        let config = BackendConfig { evaluator: Some(evaluator.parse().unwrap()), ..config };
+        assert_eq!(read(fetch(&world.backend(config), &function).await).await, (vec![], None));
+        let told = timeout(&mut of_evaluator).await;
+        let most = window + patience + Duration::from_secs(1);
+        assert!(told > most - Duration::from_secs(5) && told <= most, "{kind:?}: {told:?}");
+    }
+}
+
+async fn evaluator_that_takes_too_long_is_cancelled(world: World) {
+    let cancelled = Arc::new(Notify::new());
+    let ended = cancelled.clone();
+    let evaluator = evaluator(Kind::Grpc, move |_, chosen| {
+        let ended = ended.clone();
+        async move {
+            chosen.closed().await;
+            ended.notify_one();
+        }
+    });
+    let mut config = windows(Some(&evaluator.await));
+    config.evaluator_timeout = Duration::from_millis(200);
+    let (_, error) = read(fetch(&world.backend(config), &proposing([]).await).await).await;
+    let text = error.unwrap();
+    assert!(text.contains("syncErr=[evaluator ran longer than 200ms, canceling]"), "{text}");
+    tokio::time::timeout(PATIENCE, cancelled.notified()).await.unwrap();
 }
 
 async fn unreachable_evaluator_fails_the_calls(world: World) {

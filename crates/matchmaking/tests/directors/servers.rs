@@ -1,9 +1,11 @@
 //! Match functions and evaluators: closures behind real gRPC and REST servers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Request;
 use axum::routing::post;
 use buffa_types::google::protobuf::Any;
 use connectrpc::{
@@ -37,11 +39,24 @@ pub(crate) enum Kind {
 /// Both protocols.
 pub(crate) const KINDS: [Kind; 2] = [Kind::Grpc, Kind::Rest];
 
+/// The deadlines that a server is given, as callers write them.
+pub(crate) type Timeouts = UnboundedReceiver<String>;
+
 /// Serves a match function. It gets the name of the profile.
 pub(crate) async fn function<F>(
     kind: Kind,
     run: impl Fn(String, Proposals) -> F + Send + Sync + 'static,
 ) -> FunctionConfig
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    function_with_timeouts(kind, run).await.0
+}
+
+pub(crate) async fn function_with_timeouts<F>(
+    kind: Kind,
+    run: impl Fn(String, Proposals) -> F + Send + Sync + 'static,
+) -> (FunctionConfig, Timeouts)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -66,17 +81,18 @@ where
             Body::from_stream(lines)
         }),
     );
-    let port = serve(router, Arc::new(served).register(connectrpc::Router::new())).await;
+    let (port, timeouts) = serve(router, Arc::new(served).register(connectrpc::Router::new())).await;
     let r#type = match kind {
         Kind::Grpc => function_config::Type::GRPC,
         Kind::Rest => function_config::Type::REST,
     };
-    FunctionConfig {
+    let config = FunctionConfig {
         host: "127.0.0.1".to_owned(),
         port: port.into(),
         r#type: r#type.into(),
         ..Default::default()
-    }
+    };
+    (config, timeouts)
 }
 
 /// Serves an evaluator. Returns its address, as in the settings.
@@ -87,6 +103,19 @@ pub(crate) async fn evaluator<F>(
     + Sync
     + 'static,
 ) -> String
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    evaluator_with_timeouts(kind, evaluate).await.0
+}
+
+pub(crate) async fn evaluator_with_timeouts<F>(
+    kind: Kind,
+    evaluate: impl Fn(UnboundedReceiver<Match>, UnboundedSender<Result<String, String>>) -> F
+    + Send
+    + Sync
+    + 'static,
+) -> (String, Timeouts)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -114,21 +143,42 @@ where
             answer
         }),
     );
-    let port = serve(router, Arc::new(served).register(connectrpc::Router::new())).await;
+    let (port, timeouts) = serve(router, Arc::new(served).register(connectrpc::Router::new())).await;
     let scheme = match kind {
         Kind::Grpc => "grpc",
         Kind::Rest => "http",
     };
-    format!("{scheme}://127.0.0.1:{port}")
+    (format!("{scheme}://127.0.0.1:{port}"), timeouts)
 }
 
 /// Serves until the test ends.
-async fn serve(rest: Router, grpc: connectrpc::Router) -> u16 {
+async fn serve(rest: Router, grpc: connectrpc::Router) -> (u16, Timeouts) {
+    let (told, timeouts) = mpsc::unbounded_channel();
     let router = rest.fallback_service(ConnectRpcService::new(grpc));
+    let router = router.layer(axum::middleware::map_request(move |request: Request| {
+        if let Some(timeout) = request.headers().get("grpc-timeout") {
+            let _ = told.send(timeout.to_str().unwrap().to_owned());
+        }
+        async { request }
+    }));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, router).await });
-    port
+    (port, timeouts)
+}
+
+/// Returns the time that a caller gave a server.
+pub(crate) async fn timeout(timeouts: &mut Timeouts) -> Duration {
+    let text = timeouts.recv().await.unwrap();
+    let (count, unit) = text.split_at(text.len() - 1);
+    let count: u64 = count.parse().unwrap();
+    match unit {
+        "S" => Duration::from_secs(count),
+        "m" => Duration::from_millis(count),
+        "u" => Duration::from_micros(count),
+        "n" => Duration::from_nanos(count),
+        _ => panic!("{text}"),
+    }
 }
 
 #[derive(Clone)]

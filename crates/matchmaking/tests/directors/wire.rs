@@ -52,7 +52,7 @@ impl Director {
     ) -> Result<Matches, Error> {
         let listening = match self {
             Self::InProcess(backend) => {
-                return Ok(backend.fetch_matches(config, profile, drain).await?.boxed());
+                return Ok(backend.fetch_matches(config, profile, None, drain).await?.boxed());
             }
             Self::Grpc(listening, _) | Self::Rest(listening, _) => listening.clone(),
         };

@@ -1,9 +1,12 @@
 //! BackendService over REST and gRPC, as Directors call it.
 
+use std::time::{Duration, Instant};
+
 use axum::Router;
 use axum::routing::post;
 use connectrpc::client::{ClientConfig, HttpClient};
 use connectrpc::{ErrorCode, Protocol};
+use futures::StreamExt;
 use proto::openmatch::{self, BackendServiceClient};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -98,6 +101,82 @@ async fn mistakes_of_a_director_are_refused_in_the_words_of_open_match() {
         assert_eq!((status, refused), (400, error(3, words)));
     }
     assert_eq!(served.rest(Method::POST, "/v1/backendservice/tickets:assign", "{}").await.0, 200);
+}
+
+/// Tells when it is dropped.
+struct OnDrop(tokio::sync::mpsc::UnboundedSender<String>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.send("cancelled".to_owned());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn call_ends_at_the_deadline_of_its_director() {
+    let served = Served::in_memory().await;
+    // A match function that never ends. It tells what it hears.
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let run = async move |headers: http::HeaderMap| {
+        told.send(headers["grpc-timeout"].to_str().unwrap().to_owned()).unwrap();
+        let guard = OnDrop(told.clone());
+        let silence = futures::stream::pending::<Result<String, std::convert::Infallible>>();
+        axum::body::Body::from_stream(silence.inspect(move |_| _ = &guard))
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let router = Router::new().route("/v1/matchfunction:run", post(run));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+
+    let config = json!({ "host": "127.0.0.1", "port": port, "type": "REST" });
+    let request = json!({ "config": config, "profile": {} });
+    let rest = async |timeout: &str| {
+        let call = reqwest::Client::new().post(format!("http://{}{FETCH}", served.address));
+        let answer = call.header("grpc-timeout", timeout).body(request.to_string()).send().await.unwrap();
+        let text = answer.text().await.unwrap();
+        serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let grpc_web = async || {
+        let r#type = openmatch::function_config::Type::REST;
+        let config = openmatch::FunctionConfig {
+            host: "127.0.0.1".to_owned(),
+            port: port.into(),
+            r#type: r#type.into(),
+            ..Default::default()
+        };
+        let request = openmatch::FetchMatchesRequest {
+            config: Some(config).into(),
+            profile: Some(openmatch::MatchProfile::default()).into(),
+            ..Default::default()
+        };
+        let message = buffa::Message::encode_to_vec(&request);
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let url = format!("http://{}/openmatch.BackendService/FetchMatches", served.address);
+        let call = reqwest::Client::new().post(url).header("content-type", "application/grpc-web+proto");
+        let call = call.header("grpc-timeout", "400m").body([&[0][..], &length, &message].concat());
+        String::from_utf8_lossy(&call.send().await.unwrap().bytes().await.unwrap()).into_owned()
+    };
+    for is_rest in [true, false] {
+        let started = Instant::now();
+        if is_rest {
+            let answer = rest("400m").await;
+            assert_eq!(answer["error"]["code"], 4, "{answer}");
+        } else {
+            let answer = grpc_web().await;
+            assert!(answer.contains("grpc-status: 4") || answer.contains("grpc-status:4"), "{answer:?}");
+        }
+        let took = started.elapsed();
+        assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(10), "{took:?}");
+        let timeout = heard.recv().await.unwrap();
+        let left: u64 = timeout.strip_suffix('m').unwrap().parse().unwrap();
+        assert!((1..=400).contains(&left), "{timeout}");
+        let last = tokio::time::timeout(crate::PATIENCE, heard.recv()).await.unwrap();
+        assert_eq!(last.unwrap(), "cancelled");
+    }
+    for odd in ["", "1", "s", "+1S", "1s", "123456789m", "1.5S"] {
+        let answer = rest(odd).await;
+        assert_eq!(answer, error(3, &format!("invalid grpc-timeout: {odd}")));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
