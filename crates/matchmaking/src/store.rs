@@ -533,7 +533,7 @@ impl Store {
         }
     }
 
-    /// Returns whether an engine of another program, which notifies no watcher, was seen lately.
+    /// Returns whether an engine of another program, which notifies no watcher, works on the tickets.
     pub(crate) fn has_foreign_engine(&self) -> bool {
         match self {
             Self::Memory(_) => false,

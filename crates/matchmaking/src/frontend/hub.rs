@@ -133,7 +133,8 @@ impl Hub {
         self.resync().await?;
         self.0.is_subscribed.store(true, Ordering::Relaxed);
         let mut pace = Pace::new(self.0.check);
-        let mut check = Box::pin(tokio::time::sleep(self.0.check));
+        let first = pace.next(0, self.0.store.has_foreign_engine());
+        let mut check = Box::pin(tokio::time::sleep(first));
         loop {
             tokio::select! {
                 event = events.next() => match event {

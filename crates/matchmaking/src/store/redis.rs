@@ -35,7 +35,7 @@ use crate::model::TicketId;
 use crate::wire;
 use runtime::batch::Batcher;
 
-use self::foreign::ForeignEngine;
+use self::foreign::{ForeignEngine, ForeignProgram};
 use self::keys::Keys;
 use self::lock::{Lock, LockGuard};
 pub use self::trials::TRIALS;
@@ -181,9 +181,9 @@ impl Redis {
         Ok(())
     }
 
-    /// Returns whether an engine of another program was seen lately.
+    /// Returns whether an engine of another program works on the tickets: it was seen lately, or is configured.
     pub(super) fn has_foreign_engine(&self) -> bool {
-        self.foreign.is_present()
+        self.must_lock()
     }
 
     /// Runs a script that hands out or assigns tickets. It includes `refuse_beside_lock.lua`: while another program
@@ -297,7 +297,9 @@ impl Redis {
         let most = self.rules.max_unrecorded;
         let own = || [self.keys.events(), self.keys.idle_engines(), self.keys.claim_number()];
         let add = |step: &mut Call| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
-        let (fetched, queued) = read_fetched(self.exclusive_step(&scripts::FETCH, own(), add).await?);
+        let (fetched, queued, foreign) =
+            read_fetched(self.exclusive_step(&scripts::FETCH, own(), add).await?);
+        self.foreign.holds_tickets(foreign);
         // Tickets written by another program are not in the queue yet. Once added, they may be older than the fetched
         // ones.
         if fetched.is_held_back || fetched.waiting <= queued {
@@ -310,7 +312,12 @@ impl Redis {
             self.release(Some(fetched.claim), &fetched.ids).await.map(|_| true)
         };
         match again.await {
-            Ok(true) => Ok(read_fetched(self.exclusive_step(&scripts::FETCH, own(), add).await?).0),
+            Ok(true) => {
+                let (fetched, _, foreign) =
+                    read_fetched(self.exclusive_step(&scripts::FETCH, own(), add).await?);
+                self.foreign.holds_tickets(foreign);
+                Ok(fetched)
+            }
             Ok(false) => Ok(fetched),
             // The fetched tickets are usable all the same.
             Err::<_, Error>(error) => {
@@ -571,11 +578,16 @@ async fn get_many(mut connection: ConnectionManager, keys: &[Key]) -> Result<Vec
     Ok(::redis::cmd("MGET").arg(keys).query_async(&mut connection).await?)
 }
 
-/// Reads the reply of `fetch.lua`. Also returns the size of the queue.
+/// Reads the reply of `fetch.lua`. Also returns the size of the queue, and the other program that holds tickets.
 fn read_fetched(
-    (waiting, queued, is_held_back, claim, ids): (u64, u64, bool, String, Vec<String>),
-) -> (FetchedTickets, u64) {
+    (waiting, queued, is_held_back, claim, ids, foreign): (u64, u64, bool, String, Vec<String>, u8),
+) -> (FetchedTickets, u64, Option<ForeignProgram>) {
+    let foreign = match foreign {
+        0 => None,
+        1 => Some(ForeignProgram::Minimatch),
+        _ => Some(ForeignProgram::OpenMatch),
+    };
     let ids = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
     let claim = claim.parse().map(Claim::from_score).unwrap_or_default();
-    (FetchedTickets { ids, claim, waiting, is_held_back }, queued)
+    (FetchedTickets { ids, claim, waiting, is_held_back }, queued, foreign)
 }

@@ -256,3 +256,47 @@ async fn tickets_pending_in_another_program_are_not_fetched() {
         assert_eq!(tickets.take(10).await, ids([1, 2]));
     }
 }
+
+#[tokio::test]
+async fn engine_of_another_program_is_known_by_the_tickets_that_it_holds() {
+    let redis = need!(Redis::shared().await);
+    // The score of minimatch is in seconds, that of Open Match in nanoseconds.
+    for unit in [1, 1_000_000_000] {
+        let tickets = Setup::script(redis).open().await;
+        let mut raw = tickets.raw().await;
+        tickets.create_all(0..4).await;
+        // Our own claims, and one that the other program has forgotten, are no sign of it.
+        assert_eq!(tickets.take(1).await, ids([0]));
+        assert_eq!(tickets.take(1).await, ids([1]));
+        let (now, _): (i64, u64) = raw.ask(&["TIME"]).await;
+        let mut mark = async |number: usize, score: i64| {
+            let (key, id) = (tickets.key("proposed_ticket_ids"), id(number));
+            raw.ask::<()>(&["ZADD", &key, &score.to_string(), id.as_str()]).await;
+        };
+        mark(2, now - 62).await;
+        assert_eq!(tickets.take(1).await, ids([2]));
+        assert_eq!(tickets.gauge("foreign_engine"), 0);
+        mark(2, now * unit).await;
+        assert_eq!(tickets.take(1).await, ids([3]));
+        assert_eq!((tickets.gauge("foreign_engine"), tickets.counter("foreign_locks")), (1, 0));
+        // From now on every step takes the lock.
+        raw.set(&tickets.key("fetchTicketsLock"), b"theirs", 60).await;
+        let released = tickets.clone();
+        let running = tokio::spawn(async move { released.release(&ids([3])).await });
+        tokio::time::timeout(Duration::from_millis(300), running).await.expect_err("it waits for the lock");
+        raw.ask::<()>(&["DEL", &tickets.key("fetchTicketsLock")]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_assignment_of_another_program_is_seen_soon_if_it_is_expected() {
+    let mut setup = Setup::lock(need!(Redis::shared().await));
+    setup.watch_check = Duration::from_secs(600);
+    let tickets = setup.open().await;
+    start(&tickets).await;
+    let mut raw = tickets.raw().await;
+    let id = tickets.frontend.create_from_fields(SearchFields::default()).await.unwrap();
+    let watching = tickets.frontend.watch(id.as_str(), &connection()).await.unwrap();
+    assign_elsewhere(&tickets, &mut raw, id.as_str()).await;
+    tokio::time::timeout(PATIENCE, pin!(watching).next()).await.expect("it is seen").unwrap().unwrap();
+}

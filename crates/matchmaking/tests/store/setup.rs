@@ -263,6 +263,14 @@ impl Tickets {
         page.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
 
+    /// Returns the value of a gauge.
+    pub(crate) fn gauge(&self, name: &str) -> i64 {
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry).unwrap();
+        let name = format!("playhouse_matchmaking_{name} ");
+        page.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+    }
+
     /// Returns a key with its prefix.
     pub(crate) fn key(&self, name: &str) -> String {
         KeySpace::new("matchmaking", &self.setup.rules.key_prefix, self.setup.hash_tags).key(name).to_string()

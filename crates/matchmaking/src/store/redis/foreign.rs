@@ -2,7 +2,8 @@
 //!
 //! It takes a lock that processes with `coordination = "script"` do not need among themselves. A step that it could
 //! disturb is refused while the lock is held (`refuse_beside_lock.lua`), and repeated under the lock. From then on every
-//! step takes the lock, for as long as the other engine is seen.
+//! step takes the lock, for as long as the other engine is seen. It is also recognised by the tickets that it holds: the
+//! scores of its claims have no fraction.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +13,13 @@ use crate::metrics::Metrics;
 /// How long after it was last seen the engine counts as running. Afterwards a step without the lock is still refused
 /// while the other program holds it; only the first attempt is lost.
 const MEMORY: Duration = Duration::from_secs(600);
+
+/// A program with an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ForeignProgram {
+    Minimatch,
+    OpenMatch,
+}
 
 /// Whether an engine of another program works on these tickets. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
@@ -33,14 +41,31 @@ impl ForeignEngine {
     /// Records that its lock was seen.
     pub(super) fn seen(&self) {
         self.0.metrics.foreign_locks.inc();
+        self.is_seen(ForeignProgram::Minimatch);
+    }
+
+    /// Records which program holds tickets, if one does.
+    pub(super) fn holds_tickets(&self, program: Option<ForeignProgram>) {
+        program.into_iter().for_each(|program| self.is_seen(program));
+    }
+
+    fn is_seen(&self, program: ForeignProgram) {
         let is_new = !self.is_present();
         *self.0.last_seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.0.metrics.foreign_engine.set(1);
-        if is_new && !self.0.is_expected {
-            tracing::warn!(
+        if !is_new {
+            return;
+        }
+        match program {
+            ForeignProgram::OpenMatch => tracing::error!(
+                "Open Match works on the same keys in Redis. Its claims never expire for Playhouse, and both make matches \
+                 of the same tickets. Give Playhouse a Redis or a matchmaking.key_prefix of its own"
+            ),
+            ForeignProgram::Minimatch if self.0.is_expected => {}
+            ForeignProgram::Minimatch => tracing::warn!(
                 "A minimatch backend works on the same tickets, so every step now takes its lock. Set \
                  matchmaking.coordination = \"lock\" while it runs, or stop it"
-            );
+            ),
         }
     }
 

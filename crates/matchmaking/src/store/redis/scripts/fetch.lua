@@ -4,25 +4,31 @@
 -- ARGV[1] as in preamble.lua; ARGV[2] the maximum number of tickets; ARGV[3] after how many seconds a pending ticket is
 -- active again; ARGV[4] the engine; ARGV[5] how many bytes matchEvents may take before no tickets are handed out.
 -- Reply: the size of the set, the size of the queue, 1 if matchEvents takes too many bytes or else 0, the claim on the
--- tickets or an empty text, and the ids, oldest first.
+-- tickets or an empty text, the ids, oldest first, and who else holds tickets: 0 nobody, 1 minimatch, 2 Open Match.
 -- Keeps: no id is returned twice within the pending timeout; an id that left the set is never returned; the next ticket
 -- wakes an engine that got fewer than the maximum, with no gap in between.
 local limit, timeout = tonumber(ARGV[2]), tonumber(ARGV[3])
 -- A few entries are never too large, so skip MEMORY USAGE for them.
 if call('XLEN', KEYS[5]) > 16 and call('MEMORY', 'USAGE', KEYS[5]) >= tonumber(ARGV[5]) then
-  return { call('SCARD', all), call('ZCARD', queue), 1, '', {} }
+  return { call('SCARD', all), call('ZCARD', queue), 1, '', {}, 0 }
 end
 local now = call('TIME')[1]
 local live = tonumber(now) - timeout
 local step = math.min(limit, 1000)
-local taken, marks, stale, at, claim = {}, {}, {}, 0, nil
+local taken, marks, stale, at, claim, foreign = {}, {}, {}, 0, nil, 0
 while #taken < limit do
   local ids = call('ZRANGE', queue, at, at + step - 1)
   if #ids == 0 then break end
   at = at + #ids
   local since, free = call('ZMSCORE', pending, unpack(ids)), {}
   for i = 1, #ids do
-    if not since[i] or tonumber(since[i]) < live then free[#free + 1] = ids[i] end
+    local second = since[i] and tonumber(since[i])
+    if not second or second < live then
+      free[#free + 1] = ids[i]
+    elseif second % 1 == 0 then
+      -- Our scores have a fraction. Those of Open Match are nanoseconds.
+      foreign = math.max(foreign, second > 1e12 and 2 or 1)
+    end
   end
   local indexed = #free > 0 and call('SMISMEMBER', all, unpack(free))
   for i = 1, #free do
@@ -44,4 +50,4 @@ if #taken < limit then
   -- An engine that is killed leaves its name. The key ends with the last engine.
   call('EXPIRE', KEYS[6], 600)
 end
-return { call('SCARD', all), call('ZCARD', queue), 0, claim or '', taken }
+return { call('SCARD', all), call('ZCARD', queue), 0, claim or '', taken, foreign }
