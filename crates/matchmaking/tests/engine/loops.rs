@@ -8,7 +8,7 @@ use matchmaking::Engine;
 use matchmaking::engine::{EngineConfig, Fifo, Profile};
 use matchmaking::model::TicketId;
 use runtime::Drain;
-use testkit::eventually;
+use testkit::{Redis, eventually, need};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -127,6 +127,26 @@ async fn idle(world: &World, engines: f64) {
     };
     let count = || async { world.metric("minimatch_backend_fetch_tickets_latency_seconds_count") >= looks };
     eventually("the engine waits", PATIENCE, count).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_engine_is_not_woken_any_more() {
+    let redis = need!(Redis::private().await);
+    let world = World::at(&redis.url()).await;
+    let client = ::redis::Client::open(redis.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let idle_engines = async || {
+        let ask = ::redis::cmd("SCARD").arg("idleEngines").to_owned();
+        ask.query_async::<u64>(&mut connection.clone()).await.unwrap()
+    };
+    let running = [(); 2].map(|()| Running::start(&world.engine(vec![duels()])));
+    let mut left = 2;
+    for running in running {
+        eventually("the engines are idle", PATIENCE, async || idle_engines().await == left).await;
+        running.stop().await;
+        left -= 1;
+        assert_eq!(idle_engines().await, left, "an engine that stopped is still idle");
+    }
 }
 
 async fn tickets_are_matched_on_arrival_without_waiting_for_the_tick(world: World) {

@@ -1,12 +1,16 @@
 //! Pages in a real browser (Chromium), of an origin that may call and of one that may not.
 
+use std::sync::Arc;
+
 use axum::Router;
+use axum::extract::RawQuery;
 use axum::response::Html;
 use axum::routing::get;
 use serde_json::{Value, json};
 use testkit::{Browser, need};
 use tokio::net::TcpListener;
 
+use crate::frontend::assign;
 use crate::server::Served;
 
 /// Serves an empty page. Returns its origin.
@@ -43,25 +47,57 @@ const CALLS: &str = r#"
         };
         const created = await json(`${rpc}/CreateTicket`, { ticket: { searchFields: { tags: ['us'] } } });
         const read = await json(`${rpc}/GetTicket`, { ticketId: id });
-        const rest = await fetch(`${at}/v1/frontendservice/tickets/${id}`, { method: 'DELETE' });
-        return { kind: text.headers.get('content-type'), trailers, created, read, rest: rest.status };
+        // WatchAssignmentsRequest { ticket_id }. The answer is read until its first message is there.
+        const request = [10, id.length, ...new TextEncoder().encode(id)];
+        const watch = await fetch(`${rpc}/WatchAssignments`, {
+            method: 'POST',
+            headers: { 'content-type': 'application/grpc-web-text', 'x-grpc-web': '1' },
+            body: btoa(String.fromCharCode(0, 0, 0, 0, request.length, ...request)),
+        });
+        const reader = watch.body.getReader();
+        await fetch(`${ASSIGN}?${id}`, { mode: 'no-cors' });
+        let watched = '';
+        let assignment = '';
+        while (!assignment.includes('10.0.0.1:7777')) {
+            const { value, done } = await reader.read();
+            if (done) break;
+            watched += new TextDecoder().decode(value);
+            // What has arrived of a part may end within four characters.
+            const whole = (part) => part.slice(0, part.length - (part.length % 4));
+            assignment = (watched.match(/[^=]+=*/g) ?? []).map((part) => atob(whole(part))).join('');
+        }
+        await reader.cancel();
+        const other = created[1].id;
+        const rest = await fetch(`${at}/v1/frontendservice/tickets/${other}`, { method: 'DELETE' });
+        return { kind: text.headers.get('content-type'), trailers, created, read, assignment, rest: rest.status };
     } catch (error) {
         return { error: String(error) };
     }
 "#;
 
-async fn call(browser: &Browser, served: &Served, origin: &str) -> Value {
+/// Serves what the page calls when its ticket should be assigned. Returns the URL.
+async fn engine(served: Arc<Served>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let run = async move |id: RawQuery| assign(&served, &id.0.unwrap(), "10.0.0.1:7777").await;
+    let router = Router::new().route("/", get(run));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+async fn call(browser: &Browser, served: &Arc<Served>, origin: &str) -> Value {
+    let engine = engine(served.clone()).await;
+    let address = format!("http://{}", served.address);
+    let script = CALLS.replace("${ASSIGN}", &engine).replace("ADDRESS", &json!(address).to_string());
     browser.goto(origin).await;
-    browser
-        .script_async(&CALLS.replace("ADDRESS", &json!(format!("http://{}", served.address)).to_string()))
-        .await
+    browser.script_async(&script).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_of_an_allowed_origin_creates_tickets_and_other_pages_do_not() {
     let browser = need!(Browser::start().await);
     let (allowed, foreign) = (page().await, page().await);
-    let served = Served::for_pages(std::slice::from_ref(&allowed)).await;
+    let served = Arc::new(Served::for_pages(std::slice::from_ref(&allowed)).await);
     let answer = call(&browser, &served, &allowed).await;
     let errors = browser.console_errors().await;
     assert_eq!(answer["kind"], "application/grpc-web-text+proto", "{answer} {errors:?}");
@@ -70,6 +106,8 @@ async fn page_of_an_allowed_origin_creates_tickets_and_other_pages_do_not() {
     assert_eq!(answer["created"][1]["searchFields"]["tags"], json!(["us"]), "{answer}");
     assert_eq!(answer["read"][0], 200, "{answer}");
     assert_eq!(answer["read"][1]["searchFields"]["tags"], json!(["eu"]), "{answer}");
+    let assignment = answer["assignment"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    assert!(assignment.contains("10.0.0.1:7777"), "the assignment did not arrive: {answer}");
     assert_eq!(answer["rest"], 200, "{answer}");
     let refused = call(&browser, &served, &foreign).await;
     assert!(refused["error"].as_str().unwrap().contains("Failed to fetch"), "{refused}");

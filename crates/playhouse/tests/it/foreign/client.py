@@ -113,10 +113,15 @@ services = next(reflect(iter([field(7, b"*")])))
 assert b"openmatch.FrontendService" in services and b"grpc.health.v1.Health" in services, services
 files = next(reflect(iter([field(4, b"openmatch.FrontendService")])))
 assert b"WatchAssignments" in files and b"DeindexTicket" in files, files
+for service, method in [(b"openmatch.BackendService", b"FetchMatches"), (b"openmatch.QueryService", b"QueryBackfills")]:
+    assert service in services, services
+    assert method in next(reflect(iter([field(4, service)]))), service
 assert descriptor_pb2.FileDescriptorProto.DESCRIPTOR is not None
 
 # Health, as load balancers check it: HealthCheckRequest {service = 1}, and SERVING is 1.
 check = channel.unary_unary("/grpc.health.v1.Health/Check")
-assert check(b"") == b"\x08\x01" and check(field(1, b"openmatch.FrontendService")) == b"\x08\x01"
+for service in [b"FrontendService", b"BackendService", b"QueryService"]:
+    assert check(field(1, b"openmatch." + service)) == b"\x08\x01", service
+assert check(b"") == b"\x08\x01"
 
 print("passed")

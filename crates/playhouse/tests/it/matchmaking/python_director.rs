@@ -50,12 +50,19 @@ async fn play(stubs: &Folder, address: &str, players: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn director_in_python_works_with_dev() {
     let stubs = need!(stubs());
-    let running = dev(&["--ephemeral", "--set", "matchmaking.demo=false"]).start().unwrap();
+    let (chosen, evaluator) = python_server(&stubs, "evaluator.py", &["127.0.0.1:0"]).await;
+    let evaluator = format!("matchmaking.director.evaluator=grpc://127.0.0.1:{evaluator}");
+    let window = "matchmaking.director.registration_window=100ms";
+    let running = dev(&["--ephemeral", "--set", "matchmaking.demo=false"])
+        .args(["--set", window, "--set", &evaluator])
+        .start()
+        .unwrap();
     let address = addresses(&running).await["open_match"].clone();
     let (_function, port) = python_server(&stubs, "match_function.py", &[&address, "127.0.0.1:0"]).await;
     let function = format!("127.0.0.1:{port}");
     let _director = python(&stubs, "director.py", &[&address, &function]).start().unwrap();
     play(&stubs, &address, 12).await;
+    chosen.wait_for_line("chose ", PATIENCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
