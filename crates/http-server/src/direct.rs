@@ -43,7 +43,7 @@ pub struct EarlyRefusal {
 }
 
 /// The routes of a listener.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Routes {
     pub(super) router: Router,
     pub(super) direct: HashMap<String, Handler>,

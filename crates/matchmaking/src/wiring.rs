@@ -14,8 +14,8 @@ use outbox::Outbox;
 use redis_store::{Redis, RedisUrl, Trial};
 use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, Loop, Need, OpenError, OperatorRoute, Provided, Role, Screen, Service, ServiceParts,
-    ServiceStatus, Settings, StatusError,
+    Context, Dependency, Loop, Need, OpenError, OpenMatchApi, OperatorRoute, Provided, Role, Screen, Service,
+    ServiceParts, ServiceStatus, Settings, StatusError,
 };
 
 use crate::allocation::{self, GiveBackWorker, Sweeper};
@@ -177,9 +177,8 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         let queries = Queries::new(store.clone(), config.query.clone(), metrics.clone());
         let recorder: Arc<dyn MatchRecorder> = Arc::new(recorder.clone());
         let frontend = frontend.with_recorder(recorder.clone());
-        let origins = config.frontend.cors_origins.clone();
-        opened.open_match_origins = origins.clone();
-        let open_match = OpenMatch::new(store.clone()).allow_origins(origins).serve(frontend.service());
+        opened.open_match_origins = config.frontend.cors_origins.clone();
+        let open_match = || OpenMatch::new(store.clone()).allow_origins(config.frontend.cors_origins.clone());
         let settings = config.director();
         let backend = Backend::new(store.clone(), Some(recorder), settings, clock.clone(), metrics.clone());
         let unusable = |source: reqwest::Error| OpenError::Unusable {
@@ -187,8 +186,14 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
             source: source.into(),
         };
         let backend = backend.map_err(unusable)?;
+        let query = || queries.service(frontend.backfills().clone());
         opened.open_match =
-            open_match.serve(backend.service()).serve(queries.service(frontend.backfills().clone())).routes();
+            open_match().serve(frontend.service()).serve(backend.service()).serve(query()).routes();
+        opened.open_match_apis = BTreeMap::from([
+            (OpenMatchApi::Frontend, open_match().serve(frontend.service()).routes()),
+            (OpenMatchApi::Backend, open_match().serve(backend.service()).routes()),
+            (OpenMatchApi::Query, open_match().serve(query()).routes()),
+        ]);
         let follow =
             Loop::new(
                 "matchmaking-queries",

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 use url::Url;
 
-use service::{Listen, Role};
+use service::{Listen, OpenMatchPort, Role};
 
 use crate::{Settings, VERSION};
 
@@ -19,6 +19,8 @@ pub(crate) enum Listener {
     Gateway,
     ServiceApi,
     OpenMatch,
+    /// One service of Open Match.
+    OpenMatchPort(OpenMatchPort),
     Admin,
 }
 
@@ -29,6 +31,7 @@ impl Listener {
             Self::Gateway => "gateway",
             Self::ServiceApi => "service_api",
             Self::OpenMatch => "open_match",
+            Self::OpenMatchPort(port) => port.name,
             Self::Admin => "admin",
         }
     }
@@ -38,6 +41,7 @@ impl Listener {
             Self::Gateway => listen.gateway,
             Self::ServiceApi => listen.service_api,
             Self::OpenMatch => listen.open_match,
+            Self::OpenMatchPort(port) => port.address,
             Self::Admin => listen.admin,
         }
     }
@@ -83,8 +87,11 @@ impl Sockets {
         };
         let admin = bind(Listener::Admin).await;
         let mut roles = Vec::new();
-        for listener in settings.shared.roles.iter().flat_map(Listener::of_role) {
-            roles.extend(bind(*listener).await.map(|socket| (*listener, socket)));
+        let own = settings.shared.roles.iter().flat_map(Listener::of_role).copied();
+        let ports = settings.shared.listen.open_match_ports.iter().copied().map(Listener::OpenMatchPort);
+        let has_ports = settings.shared.roles.contains(Role::MatchmakingFrontend);
+        for listener in own.chain(ports.filter(|_| has_ports)) {
+            roles.extend(bind(listener).await.map(|socket| (listener, socket)));
         }
         match admin {
             Some(admin) if failed.is_empty() => Ok(Self { admin, roles }),

@@ -326,6 +326,17 @@ mod tests {
     }
 
     #[test]
+    fn separate_ports_of_open_match_are_off_and_need_addresses_of_their_own() {
+        assert!(load("").unwrap().config.shared.listen.open_match_ports.is_empty());
+        let query = "[listen]\nopen_match_query = \"127.0.0.1:50503\"\n";
+        let ports = load(query).unwrap().config.shared.listen.open_match_ports;
+        assert_eq!(ports.iter().map(|port| port.name).collect::<Vec<&str>>(), ["open_match_query"]);
+        let taken = "[listen]\nopen_match_frontend = \"127.0.0.1:50504\"\n";
+        let text = load(taken).unwrap_err().to_string();
+        assert!(text.contains("open_match_frontend and open_match have the same address"), "{text}");
+    }
+
+    #[test]
     fn callers_cannot_share_a_token() {
         let hash = |text: &str| http_server::TokenHash::of(text).to_string();
         let operator =

@@ -104,6 +104,10 @@ impl Start {
         for (listener, socket) in sockets.roles {
             let routes = match listener {
                 Listener::OpenMatch => take(&mut opened.open_match).merge(common_routes().into()),
+                Listener::OpenMatchPort(port) => {
+                    let routes = opened.open_match_apis.get(&port.api).cloned().unwrap_or_default();
+                    routes.merge(common_routes().into())
+                }
                 Listener::ServiceApi => {
                     let audited = services.audited_service_routes();
                     let routes = guard.audit_services(audited, take(&mut opened.service_api));
@@ -115,7 +119,7 @@ impl Start {
             };
             let site = match listener {
                 Listener::Gateway => opened.gateway_site.take().unwrap_or_else(|| site.clone()),
-                Listener::OpenMatch => {
+                Listener::OpenMatch | Listener::OpenMatchPort(_) => {
                     let origins = listen.allowed_origins.iter().chain(&opened.open_match_origins);
                     let origins: Vec<String> = origins.cloned().collect();
                     Site::new(listen.allowed_hosts.iter().cloned(), &origins)
@@ -142,6 +146,7 @@ async fn open_services(context: &mut Context) -> Result<ServiceParts, OpenError>
         all.gateway = all.gateway.merge(opened.gateway);
         all.gateway_site = opened.gateway_site.or(all.gateway_site);
         all.open_match = all.open_match.merge(opened.open_match);
+        all.open_match_apis.extend(opened.open_match_apis);
         all.open_match_origins.extend(opened.open_match_origins);
         if opened.caller_verifier.is_some() {
             if let Some(first) = verifier_of.replace(service.name()) {

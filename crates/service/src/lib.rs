@@ -46,7 +46,7 @@ pub use error::OpenError;
 pub use events::{PlayerEvents, event};
 pub use home::HomePart;
 pub use job::{JobError, JobKind, JobStep, StepReport};
-pub use listen::Listen;
+pub use listen::{Listen, OpenMatchApi, OpenMatchPort};
 pub use needs::{Dependency, Need};
 pub use operator::{
     Access, AdminApi, Credential, DryRun, IssuerOperators, Operator, OperatorRoute, OperatorRow,

@@ -13,12 +13,41 @@ pub struct Listen {
     pub service_api: SocketAddr,
     pub admin: SocketAddr,
     pub open_match: SocketAddr,
+    /// Further ports of Open Match. Empty unless they are configured.
+    pub open_match_ports: Vec<OpenMatchPort>,
     /// Host names that the listeners answer to, in addition to IP addresses and names of private networks.
     pub allowed_hosts: Vec<HostPattern>,
     /// Origins of pages that may send changing requests to the admin API, the service API and Open Match.
     pub allowed_origins: Vec<String>,
     pub limits: Limits,
 }
+
+/// A service of Open Match that can have ports of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpenMatchApi {
+    Frontend,
+    Backend,
+    Query,
+}
+
+/// A port of one service of Open Match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenMatchPort {
+    /// The key in `[listen]`.
+    pub name: &'static str,
+    pub api: OpenMatchApi,
+    pub address: SocketAddr,
+}
+
+/// The keys of Open Match's ports: two for each service, because Open Match has gRPC and REST on different ports.
+const OPEN_MATCH_PORTS: [(&str, OpenMatchApi); 6] = [
+    ("open_match_frontend", OpenMatchApi::Frontend),
+    ("open_match_frontend_http", OpenMatchApi::Frontend),
+    ("open_match_backend", OpenMatchApi::Backend),
+    ("open_match_backend_http", OpenMatchApi::Backend),
+    ("open_match_query", OpenMatchApi::Query),
+    ("open_match_query_http", OpenMatchApi::Query),
+];
 
 impl Section for Listen {
     fn read(reader: &mut Reader<'_>) -> Self {
@@ -27,16 +56,22 @@ impl Section for Listen {
             service_api: reader.get("service_api"),
             admin: reader.get("admin"),
             open_match: reader.get("open_match"),
+            open_match_ports: OPEN_MATCH_PORTS
+                .into_iter()
+                .filter_map(|(name, api)| Some(OpenMatchPort { name, api, address: reader.optional(name)? }))
+                .collect(),
             allowed_hosts: reader.get("allowed_hosts"),
             allowed_origins: reader.get("allowed_origins"),
             limits: limits(reader),
         };
-        let all = [
+        let fixed = [
             ("gateway", listen.gateway),
             ("service_api", listen.service_api),
             ("admin", listen.admin),
             ("open_match", listen.open_match),
         ];
+        let ports = listen.open_match_ports.iter().map(|port| (port.name, port.address));
+        let all: Vec<(&str, SocketAddr)> = fixed.into_iter().chain(ports).collect();
         for (at, (later, address)) in all.iter().enumerate() {
             let duplicate = all[..at].iter().find(|(_, other)| other == address && address.port() != 0);
             if let Some((earlier, _)) = duplicate {

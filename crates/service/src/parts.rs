@@ -1,5 +1,6 @@
 //! The parts that an open service adds to the process.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use http_server::{CallerVerifier, Routes, Site};
 use runtime::Process;
 use runtime::lifecycle::{Drain, LoopError};
 
-use crate::OpenError;
+use crate::{OpenError, OpenMatchApi};
 
 /// The parts that an open service adds to the process. Empty by default.
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub struct ServiceParts {
     pub gateway_site: Option<Site>,
     /// Routes of the Open Match listener.
     pub open_match: Routes,
+    /// Routes of the listeners that serve one service of Open Match.
+    pub open_match_apis: BTreeMap<OpenMatchApi, Routes>,
     /// The origins of other pages that may send changes to it.
     pub open_match_origins: Vec<String>,
     /// Authenticates callers of the service API that are not configured. At most one service may set it.

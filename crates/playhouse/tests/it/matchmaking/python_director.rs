@@ -65,6 +65,45 @@ async fn director_in_python_works_with_dev() {
     chosen.wait_for_line("chose ", PATIENCE).await;
 }
 
+/// As in Open Match, where each program knows another address. Here none of them knows the port of all services.
+#[tokio::test(flavor = "multi_thread")]
+async fn python_programs_use_separate_ports() {
+    let stubs = need!(stubs());
+    let ports = ["frontend", "frontend_http", "backend", "backend_http", "query", "query_http"];
+    let set = ports.map(|name| format!("listen.open_match_{name}=127.0.0.1:0"));
+    let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
+    let running = dev(&["--ephemeral", "--set", "matchmaking.demo=false"]).args(set).start().unwrap();
+    let at = addresses(&running).await;
+    let at = |name: &str| at[&format!("open_match_{name}")].clone();
+    let (_function, port) = python_server(&stubs, "match_function.py", &[&at("query"), "127.0.0.1:0"]).await;
+    let function = format!("127.0.0.1:{port}");
+    let _director = python(&stubs, "director.py", &[&at("backend"), &function]).start().unwrap();
+    play(&stubs, &at("frontend"), 4).await;
+
+    let http2 = Client::builder().http2_prior_knowledge().build().unwrap();
+    for (name, served) in [("frontend", "Frontend"), ("backend", "Backend"), ("query", "Query")] {
+        for name in [name.to_owned(), format!("{name}_http")] {
+            let address = at(&name);
+            for (service, path, body) in [
+                ("Frontend", "frontendservice/tickets", json!({ "ticket": {} })),
+                ("Backend", "backendservice/tickets:release", json!({})),
+                ("Query", "queryservice/tickets:query", json!({ "pool": {} })),
+            ] {
+                let rest = Client::new().post(format!("http://{address}/v1/{path}")).json(&body);
+                let status = rest.send().await.unwrap().status();
+                assert_eq!(status, if service == served { 200 } else { 404 }, "{name}: {path}");
+                let call = http2.post(format!("http://{address}/openmatch.{service}Service/Nothing"));
+                let call = call.header("content-type", "application/grpc").header("te", "trailers");
+                assert_eq!(call.send().await.unwrap().headers()["grpc-status"], "12", "{name}");
+                let health = format!("http://{address}/grpc.health.v1.Health/Check");
+                let body = json!({ "service": format!("openmatch.{service}Service") });
+                let status = Client::new().post(health).json(&body).send().await.unwrap().status();
+                assert_eq!(status, if service == served { 200 } else { 404 }, "{name}: health of {service}");
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn director_and_evaluator_in_python_work_with_a_fleet() {
     let stubs = need!(stubs());
