@@ -98,6 +98,14 @@ async fn direct(profile: String, function: u16, addresses: Vec<String>) {
     }
 }
 
+/// Returns all keys but `matchEvents`: that stream stays when it is empty, because the ids of its entries must not repeat.
+async fn all_keys(redis: &mut redis::aio::MultiplexedConnection) -> Vec<String> {
+    let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(redis).await.unwrap();
+    let entries: u64 = redis::cmd("XLEN").arg("matchEvents").query_async(redis).await.unwrap();
+    keys.retain(|key| entries > 0 || key != "matchEvents");
+    keys
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() {
     let matchmaking = need!(start().await);
@@ -170,6 +178,11 @@ async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() 
         let exists: bool = redis::cmd("EXISTS").arg(key).query_async(&mut redis).await.unwrap();
         assert!(!exists, "{key} is left over");
     }
+    for key in all_keys(&mut redis).await {
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut redis).await.unwrap();
+        // The assignments expire; -2 has done so meanwhile.
+        assert!(ttl == -2 || (1..=600_000).contains(&ttl), "{key} is never removed: {ttl}");
+    }
     let held: Vec<String> = redis::cmd("KEYS").arg("holder:*").query_async(&mut redis).await.unwrap();
     for key in held.iter().map(String::as_str).chain(["claimNumber"]) {
         let ttl: i64 = redis::cmd("PTTL").arg(key).query_async(&mut redis).await.unwrap();
@@ -179,4 +192,105 @@ async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() 
         process.sigterm();
         assert_eq!(process.wait(PATIENCE).await.code(), Some(0));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_remains_in_redis_after_tickets_end() {
+    let matchmaking = need!(start().await);
+    let file = matchmaking.folder.path().join("playhouse.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let soon = "assigned_ttl = \"2s\"\nquery_idle_timeout = \"1s\"";
+    std::fs::write(&file, config.replace("assigned_ttl = \"10m\"", soon)).unwrap();
+    let (store, roles) = (matchmaking.store().await, "matchmaking-frontend,outbox-relay");
+    let running = matchmaking.serve(roles);
+    let address = addresses(&running).await["open_match"].clone();
+    let client = Client::new();
+    let url = format!("http://{address}/v1/frontendservice");
+    let create = async |ttl: u32| {
+        let ttl = json!({ "@type": "type.googleapis.com/google.protobuf.Int64Value", "value": format!("{ttl}000000000") });
+        let body = json!({ "ticket": { "persistent_field": { "ttl": ttl } } });
+        let made = client.post(format!("{url}/tickets")).json(&body).send().await.unwrap();
+        made.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned()
+    };
+    // Some are cancelled, some expire, the others are matched or expire in pairs that a Director never assigns.
+    for number in 0..40 {
+        let id = create(if number % 4 == 0 { 1 } else { 4 }).await;
+        if number % 4 == 1 {
+            client.delete(format!("{url}/tickets/{id}")).send().await.unwrap();
+        }
+    }
+    let backfill =
+        client.post(format!("{url}/backfills")).json(&json!({ "backfill": {} })).send().await.unwrap();
+    assert_eq!(backfill.status(), 200);
+    let function = pairing_function(store.clone()).await;
+    let director = tokio::spawn(direct("duel".to_owned(), function, vec![address.clone()]));
+    // Queries keep an index, which follows a stream of changes.
+    let query = client.post(format!("http://{address}/v1/queryservice/tickets:query"));
+    assert_eq!(query.json(&json!({ "pool": {} })).send().await.unwrap().status(), 200);
+    eventually("some tickets are assigned", PATIENCE, async || store.list(0).await.unwrap().1 < 10).await;
+    director.abort();
+    drop(director);
+    let redis = matchmaking.fleet.redis.namespace().connect().await;
+    eventually("all tickets and their traces are gone", PATIENCE * 2, async || {
+        let keys = all_keys(&mut redis.clone()).await;
+        if keys.is_empty() { Ok(()) } else { Err(format!("{keys:?}")) }
+    })
+    .await;
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+}
+
+/// Tells when it is dropped.
+struct OnDrop(tokio::sync::mpsc::UnboundedSender<()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn director_killed_in_the_middle_of_a_call_holds_no_ticket_for_long() {
+    let matchmaking = need!(start().await);
+    let file = matchmaking.folder.path().join("playhouse.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    // Longer than the test takes.
+    std::fs::write(&file, config.replace("\"1500ms\"", "\"10m\"")).unwrap();
+    let store = matchmaking.store().await;
+    let running = matchmaking.serve("matchmaking-frontend,outbox-relay");
+    let address = addresses(&running).await["open_match"].clone();
+    let tickets = make_tickets(&store, 2).await;
+    // A match function that proposes one match, and then works on until it is cancelled.
+    let line = json!({ "result": { "proposal": {
+        "match_id": "first",
+        "tickets": tickets.iter().map(|id| json!({ "id": id.to_string() })).collect::<Vec<_>>(),
+    } } });
+    let (cancelled, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    let run = async move || {
+        let (line, guard) = (format!("{line}\n"), OnDrop(cancelled.clone()));
+        let lines = futures::stream::iter([Ok::<_, std::convert::Infallible>(line)]);
+        let never = futures::stream::pending().inspect(move |_| _ = &guard);
+        axum::body::Body::from_stream(lines.chain(never))
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let function = listener.local_addr().unwrap().port();
+    let router = Router::new().route("/v1/matchfunction:run", post(run));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+
+    let config = json!({ "host": "127.0.0.1", "port": function, "type": "REST" });
+    let request = json!({ "config": config, "profile": { "name": "duel" } }).to_string();
+    let url = format!("http://{address}/v1/backendservice/matches:fetch");
+    let director = Program::new("/usr/bin/curl").args(["-sN", "-d", &request, &url]).start().unwrap();
+    director.wait_for_line("\"first\"", PATIENCE).await;
+    let pending = async || store.status(&tickets[0]).await.unwrap().pending_since;
+    assert!(pending().await.is_some(), "the Director holds the tickets");
+    director.kill();
+    tokio::time::timeout(PATIENCE, ended.recv()).await.expect("the match function is cancelled").unwrap();
+    eventually("another Director can have the tickets", PATIENCE, async || pending().await.is_none()).await;
+    let function = pairing_function(store.clone()).await;
+    let other = tokio::spawn(direct("other".to_owned(), function, vec![address]));
+    eventually("they are assigned", PATIENCE, async || store.list(0).await.unwrap().1 == 0).await;
+    other.abort();
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }
