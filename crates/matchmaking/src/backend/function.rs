@@ -130,6 +130,14 @@ pub(super) fn time_until(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
+/// Writes a time in milliseconds, or in seconds if that has more than the 8 digits that gRPC allows.
+fn grpc_timeout(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ ..=99_999_999 => format!("{millis}m"),
+        _ => format!("{}S", time.as_secs()),
+    }
+}
+
 /// Words an error as gRPC clients of Go do, which operators of Open Match know.
 pub(super) fn grpc_error(error: &ConnectError) -> String {
     let text = error.message.as_deref().unwrap_or_default();
@@ -209,8 +217,8 @@ impl RestLines {
         until: Instant,
     ) -> Result<Self, String> {
         let request = client.post(url).header("content-type", "application/json").body(body);
-        // The header by which HTTP gateways of gRPC services know a deadline, in milliseconds.
-        let request = request.header("grpc-timeout", format!("{}m", time_until(until).as_millis()));
+        // The header by which HTTP gateways of gRPC services know a deadline.
+        let request = request.header("grpc-timeout", grpc_timeout(time_until(until)));
         let response = request.send().await.map_err(|error| rest_error(&error))?;
         let status = response.status();
         if !status.is_success() {
@@ -263,4 +271,18 @@ impl RestLines {
 
 fn rest_error(error: &reqwest::Error) -> String {
     base::error::chain(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_have_at_most_eight_digits() {
+        for (millis, text) in
+            [(1, "1m"), (20_000, "20000m"), (99_999_999, "99999999m"), (172_801_000, "172801S")]
+        {
+            assert_eq!(grpc_timeout(Duration::from_millis(millis)), text);
+        }
+    }
 }
