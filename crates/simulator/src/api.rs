@@ -1,8 +1,8 @@
 //! Requests to the instance, repeated as a careful client does: with the same idempotency key, at another gateway, and not before
 //! `Retry-After`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::backoff::Backoff;
@@ -20,6 +20,10 @@ use crate::target::Target;
 const IN_FLIGHT: usize = 128;
 const TIMEOUT: Duration = Duration::from_secs(15);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
+/// How long one request is repeated while the truth is read.
+const GRACE: Duration = Duration::from_secs(120);
+/// How long an instance may answer nothing while the truth is read.
+const SILENCE: Duration = Duration::from_secs(30);
 /// The longest `Retry-After` that is obeyed as it is.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -50,9 +54,19 @@ pub(crate) struct Response {
 /// A player's credentials and address.
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
-    pub(crate) token: String,
+    pub(crate) token: Arc<str>,
     /// The address that the player seems to come from.
     pub(crate) address: String,
+}
+
+/// How long requests are repeated.
+#[derive(Debug)]
+enum Patience {
+    /// Until the players give up.
+    Until(Instant),
+    /// At the end, while the truth is read: as long as requests are answered, and for [`GRACE`] each. What gave up before must not take
+    /// this time from what comes after.
+    WhileAnswered { last: Instant },
 }
 
 /// Sends requests. Cheap to clone; clones share connections and figures.
@@ -64,7 +78,7 @@ pub(crate) struct Api {
     operator_token: Arc<str>,
     next: Arc<AtomicUsize>,
     in_flight: Arc<Semaphore>,
-    give_up_at: Instant,
+    patience: Arc<Mutex<Patience>>,
     pub(crate) meter: Arc<Meter>,
 }
 
@@ -93,6 +107,13 @@ impl Call {
     }
 }
 
+impl Credentials {
+    /// Adds the token and the address to a request.
+    pub(crate) fn sign(&self, request: RequestBuilder) -> RequestBuilder {
+        request.bearer_auth(&self.token).header("x-forwarded-for", &self.address)
+    }
+}
+
 impl Response {
     pub(crate) const fn is_success(&self) -> bool {
         self.status >= 200 && self.status < 400
@@ -109,7 +130,7 @@ impl Response {
 }
 
 impl Api {
-    pub(crate) fn new(target: &Target, meter: Arc<Meter>, give_up_at: Instant) -> Result<Self, GaveUp> {
+    pub(crate) fn new(target: &Target, meter: Arc<Meter>, players_end: Instant) -> Result<Self, GaveUp> {
         let client = Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
         let client = client.pool_max_idle_per_host(IN_FLIGHT).build();
         Ok(Self {
@@ -119,9 +140,26 @@ impl Api {
             operator_token: target.operator_token.as_str().into(),
             next: Arc::default(),
             in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
-            give_up_at,
+            patience: Arc::new(Mutex::new(Patience::Until(players_end))),
             meter,
         })
+    }
+
+    /// Repeats requests from now on as long as the instance answers: the players have ended, and the truth is read.
+    pub(crate) fn begin_reading(&self) {
+        *self.patience() = Patience::WhileAnswered { last: Instant::now() };
+    }
+
+    fn patience(&self) -> MutexGuard<'_, Patience> {
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns until when a request that began at `began` is repeated.
+    fn give_up_at(&self, began: Instant) -> Instant {
+        match &*self.patience() {
+            Patience::Until(end) => *end,
+            Patience::WhileAnswered { last } => (began + GRACE).min(*last + SILENCE),
+        }
     }
 
     /// Returns one gateway after the other.
@@ -134,10 +172,7 @@ impl Api {
     }
 
     pub(crate) async fn player(&self, from: &Credentials, call: &Call) -> Result<Response, GaveUp> {
-        self.send(&self.gateways, call, |request| {
-            request.bearer_auth(&from.token).header("x-forwarded-for", &from.address)
-        })
-        .await
+        self.send(&self.gateways, call, |request| from.sign(request)).await
     }
 
     /// Calls the gateway without signing in.
@@ -167,20 +202,25 @@ impl Api {
         call: &Call,
         complete: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response, GaveUp> {
-        let mut failures = 0;
+        let (mut failures, began) = (0, Instant::now());
         loop {
             let address = self.one_of(addresses);
             let (why, wait) = match self.attempt(address, call, &complete).await {
                 Ok((response, wait)) => match response.status {
                     429 | 502 | 503 | 504 => (response.describe(), wait),
-                    _ => return Ok(response),
+                    _ => {
+                        if let Patience::WhileAnswered { last } = &mut *self.patience() {
+                            *last = Instant::now();
+                        }
+                        return Ok(response);
+                    }
                 },
                 Err(error) => (error.to_string(), None),
             };
             failures += 1;
             self.meter.retried();
             let wait = wait.unwrap_or_default().min(LONGEST_WAIT) + BACKOFF.after(failures);
-            if Instant::now() + wait >= self.give_up_at {
+            if Instant::now() + wait >= self.give_up_at(began) {
                 let Call { what, method, path, .. } = call;
                 return Err(GaveUp(format!(
                     "{what}: {method} {path} failed {failures} times, last with {why}"

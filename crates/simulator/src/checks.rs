@@ -70,6 +70,7 @@ pub fn check(history: &History) -> Vec<Violation> {
         let lost = panic.chain(player.lost.iter().cloned());
         lost.map(move |why| (Promise::NobodyLost, format!("{}: {why}", player.name)))
     });
+    let unread = history.unread.iter().map(|what| (Promise::NobodyLost, what.clone()));
     let orders = stock::unaccounted_orders(history).map(|what| (Promise::NobodyLost, what));
     let line = line::missing(history).map(|what| (Promise::NobodyLost, what));
     let matches = matches::doubled(history).into_iter().map(|what| (Promise::NoDoubleMatch, what));
@@ -77,6 +78,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     let notifications =
         notifications::wrong(history).into_iter().map(|what| (Promise::NotificationsOnceInOrder, what));
     let overtaken = line::overtaken(history).into_iter().map(|what| (Promise::LineInOrder, what));
-    let all = lost.chain(orders).chain(line).chain(matches).chain(oversold).chain(notifications);
+    let all =
+        lost.chain(unread).chain(orders).chain(line).chain(matches).chain(oversold).chain(notifications);
     all.chain(overtaken).map(|(promise, what)| Violation { promise, what }).collect()
 }

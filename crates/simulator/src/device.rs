@@ -7,9 +7,10 @@ use reqwest::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::api::{Credentials, GaveUp};
+use crate::api::GaveUp;
 use crate::history::DeviceHistory;
 use crate::meter::Meter;
+use crate::session::{Session, UNAUTHORIZED};
 use crate::world::World;
 
 /// The wait before a reconnect if the server named none.
@@ -52,7 +53,7 @@ impl Device {
     pub(crate) async fn run(
         self: Arc<Self>,
         world: Arc<World>,
-        from: Credentials,
+        session: Arc<Session>,
         events: Arc<dyn OnEvent>,
         mut online: watch::Receiver<bool>,
     ) {
@@ -62,7 +63,7 @@ impl Device {
                 world.api.meter.count(|counts| counts.reconnects += 1);
             }
             let retry = tokio::select! {
-                retry = self.follow(&world, &from, events.as_ref()) => retry,
+                retry = self.follow(&world, &session, events.as_ref()) => retry,
                 changed = online.wait_for(|online| !*online) => match changed {
                     Ok(_) => continue,
                     Err(_) => return,
@@ -73,12 +74,15 @@ impl Device {
     }
 
     /// Follows one stream until it ends. Returns how long to wait before the next one.
-    async fn follow(&self, world: &World, from: &Credentials, events: &dyn OnEvent) -> Duration {
+    async fn follow(&self, world: &World, session: &Session, events: &dyn OnEvent) -> Duration {
         let position = self.position();
         let url = format!("{}/v1/stream", world.api.gateway());
-        let request =
-            world.streams.get(url).bearer_auth(&from.token).header("x-forwarded-for", &from.address);
+        let from = session.credentials().await;
+        let request = from.sign(world.streams.get(url));
         let Ok(mut response) = request.header("last-event-id", position).send().await else { return RETRY };
+        if response.status() == UNAUTHORIZED && session.renew(&from).await.is_ok() {
+            return RETRY;
+        }
         if !response.status().is_success() {
             return RETRY * 4;
         }

@@ -4,8 +4,10 @@
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pub players: Vec<PlayerHistory>,
-    /// The drop as the instance has it. None if the scenario has no drop.
+    /// The drop as the instance has it. None if the scenario has no drop, or if it could not be read.
     pub drop: Option<DropTruth>,
+    /// What could not be read at the end, with the cause.
+    pub unread: Vec<String>,
 }
 
 /// A player's simulation.

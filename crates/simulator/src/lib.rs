@@ -24,6 +24,7 @@ mod progress;
 pub mod report;
 mod run;
 pub mod scenario;
+mod session;
 mod target;
 mod tasks;
 mod world;

@@ -41,6 +41,8 @@ pub(crate) struct Counts {
     pub(crate) notified: u64,
     pub(crate) streams: u64,
     pub(crate) reconnects: u64,
+    /// Access tokens that were refused and replaced.
+    pub(crate) renewals: u64,
 }
 
 #[derive(Clone, Debug)]

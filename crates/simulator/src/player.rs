@@ -12,9 +12,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::api::{Call, Credentials, GaveUp, Response};
+use crate::api::{Call, GaveUp, Response};
 use crate::device::{Device, OnEvent};
 use crate::history::{Purchase, Ticket, TicketOutcome};
+use crate::session::Session;
 use crate::world::World;
 
 /// A player who waits for an event of the stream also asks this often, as a careful client does.
@@ -55,7 +56,7 @@ struct Plan {
 #[derive(Debug)]
 struct SignedIn {
     user_id: String,
-    credentials: Credentials,
+    session: Arc<Session>,
     /// The position of the inbox at the sign-in.
     from: u64,
     devices: Vec<Arc<Device>>,
@@ -161,12 +162,11 @@ impl Player {
 
     async fn sign_in(&self) -> Result<SignedIn, GaveUp> {
         let world = &self.world;
-        let token = world.target.token(&world.api, &self.name, self.number).await?;
-        // Players come from many networks. An instance believes it if it trusts the simulator's address as a proxy.
-        let [high, middle, low] = [self.number >> 16 & 255, self.number >> 8 & 255, self.number & 255];
-        let credentials = Credentials { token, address: format!("10.{high}.{middle}.{low}") };
-        let me = expect(world.api.player(&credentials, &Call::get("who am I", "/v1/me")).await?)?;
-        let home = expect(world.api.player(&credentials, &Call::get("home", "/v1/home")).await?)?;
+        let session = Arc::new(Session::open(world.clone(), &self.name, self.number).await?);
+        let me = expect(session.call(&Call::get("who am I", "/v1/me")).await?)?;
+        let user_id = me["user_id"].as_str().unwrap_or_default().to_owned();
+        world.claim_user(&user_id, &self.name)?;
+        let home = expect(session.call(&Call::get("home", "/v1/home")).await?)?;
         let last = &home["notifications"]["data"]["last_event_id"];
         let from = last.as_str().and_then(|last| last.parse().ok()).unwrap_or_default();
         let (online, receiver) = watch::channel(true);
@@ -174,11 +174,10 @@ impl Player {
             (0..1 + usize::from(self.plan.two_devices)).map(|_| Arc::new(Device::new(from))).collect();
         let tasks = devices.iter().map(|device| {
             let events: Arc<dyn OnEvent> = self.events.clone();
-            tokio::spawn(device.clone().run(world.clone(), credentials.clone(), events, receiver.clone()))
+            tokio::spawn(device.clone().run(world.clone(), session.clone(), events, receiver.clone()))
         });
         let tasks = tasks.collect();
-        let user_id = me["user_id"].as_str().unwrap_or_default().to_owned();
-        Ok(SignedIn { user_id, credentials, from, devices, tasks, online })
+        Ok(SignedIn { user_id, session, from, devices, tasks, online })
     }
 }
 
@@ -190,7 +189,7 @@ struct Journey<'a> {
 
 impl Journey<'_> {
     async fn call(&self, call: &Call) -> Result<Response, GaveUp> {
-        self.player.world.api.player(&self.at.credentials, call).await
+        self.at.session.call(call).await
     }
 
     async fn think(&self) {

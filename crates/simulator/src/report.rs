@@ -108,7 +108,7 @@ impl Report {
             "seconds": self.took.as_secs_f64(), "players": self.history.players.len(), "holds": self.is_clean(),
             "checks": checks, "outcomes": self.outcomes().into_iter().collect::<BTreeMap<_, _>>(),
             "requests": counts.requests, "retries": counts.retries, "notifications": counts.notified,
-            "reconnects": counts.reconnects, "calls": calls, "each_second": seconds,
+            "reconnects": counts.reconnects, "renewals": counts.renewals, "calls": calls, "each_second": seconds,
             "marks": self.figures.marks.iter().map(|(at, what)| json!({ "second": at, "what": what })).collect::<Vec<_>>(),
         })
     }

@@ -1,6 +1,6 @@
 //! The run: prepares the instance, lets the players live, and collects what they saw.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::Clock;
@@ -24,8 +24,8 @@ use crate::world::World;
 
 /// How many players are read at a time at the end.
 const READ_AT_ONCE: usize = 64;
-/// How long requests are repeated after the players have given up: the truth is read then.
-const GRACE: Duration = Duration::from_secs(120);
+/// How long a killed process may take to run again after the last player has finished.
+const RESTART: Duration = Duration::from_secs(120);
 
 /// What to run.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Options {
     pub faults: Option<Processes>,
 }
 
-/// Runs a scenario. Fails only if the instance cannot be prepared; broken promises are in the report.
+/// Runs a scenario. Fails if the instance cannot be prepared, or a task of the simulator itself does; broken promises are in the report.
 pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
     let Options { scenario, name, seed, faults, clock } = options;
     raise_file_limit();
@@ -47,7 +47,7 @@ pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
     let meter = Arc::new(Meter::new());
     let started = Instant::now();
     let players_end = started + scenario.give_up;
-    let api = Api::new(&target, meter.clone(), players_end + GRACE)?;
+    let api = Api::new(&target, meter.clone(), players_end)?;
     let run = Uuid::new_v4().simple().to_string()[..8].to_owned();
     let mut world = World {
         scenario,
@@ -59,6 +59,7 @@ pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
         seed,
         clock,
         drop_id: None,
+        users: Mutex::default(),
         queue: None,
     };
     prepare(&mut world).await?;
@@ -83,7 +84,7 @@ pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
         Some(task) => Some(task_end(&world, task).await?),
         None => None,
     };
-    let history = collect(&world, players, panicked).await?;
+    let history = collect(&world, players, panicked).await;
     progress.stop().await;
     drop(processes);
     let violations = check(&history);
@@ -173,7 +174,7 @@ async fn task_end(
     world: &World,
     task: tokio::task::JoinHandle<Result<Processes, GaveUp>>,
 ) -> Result<Processes, GaveUp> {
-    let wait = world.scenario.faults.down_for + GRACE;
+    let wait = world.scenario.faults.down_for + RESTART;
     match tokio::time::timeout(wait, task).await {
         Ok(Ok(ended)) => ended,
         Ok(Err(error)) => Err(GaveUp(format!("the faults ended early: {error}"))),
@@ -181,23 +182,30 @@ async fn task_end(
     }
 }
 
-/// Reads back what the instance knows of the players and the drop.
-async fn collect(
-    world: &World,
-    players: Vec<Player>,
-    panicked: Vec<PlayerHistory>,
-) -> Result<History, GaveUp> {
+/// Reads back what the instance knows of the players and the drop. What cannot be read is in the history as unread: the checks report it.
+async fn collect(world: &World, players: Vec<Player>, panicked: Vec<PlayerHistory>) -> History {
+    world.api.begin_reading();
+    let mut unread = Vec::new();
     // The drop first: players who still wait are notified that it ended.
-    if let Some(drop_id) = &world.drop_id {
-        operator::close_drop(&world.api, drop_id).await?;
+    if let Some(drop_id) = &world.drop_id
+        && let Err(GaveUp(why)) = operator::close_drop(&world.api, drop_id).await
+    {
+        unread.push(format!("the drop {drop_id} cannot be closed at the end: {why}"));
     }
     let reading = players.into_iter().map(|player| (player.name.clone(), player.finish()));
     let (mut histories, panicked_at_the_end) = run_all(reading, READ_AT_ONCE, || {}).await;
     histories.extend(panicked.into_iter().chain(panicked_at_the_end));
     histories.sort_by(|one, other| one.name.cmp(&other.name));
-    let drop: Option<DropTruth> = match &world.drop_id {
-        Some(drop_id) => Some(operator::read_drop(&world.api, drop_id).await?),
-        None => None,
-    };
-    Ok(History { players: histories, drop })
+    let mut drop: Option<DropTruth> = None;
+    if let Some(drop_id) = &world.drop_id {
+        match operator::read_drop(&world.api, drop_id).await {
+            Ok(truth) => drop = Some(truth),
+            Err(GaveUp(why)) => {
+                unread.push(format!(
+                    "the drop {drop_id} cannot be read at the end, so its line and stock are not checked: {why}"
+                ));
+            }
+        }
+    }
+    History { players: histories, drop, unread }
 }

@@ -62,6 +62,11 @@ impl std::fmt::Debug for Payments {
 }
 
 impl Target {
+    /// Returns whether a player can get another token.
+    pub(crate) const fn can_renew(&self) -> bool {
+        !matches!(self.sign_in, SignIn::Tokens(_))
+    }
+
     /// Returns an access token for a player.
     pub(crate) async fn token(&self, api: &Api, name: &str, number: usize) -> Result<String, GaveUp> {
         match &self.sign_in {
@@ -72,7 +77,10 @@ impl Target {
                 token.ok_or_else(|| GaveUp(format!("the builtin issuer answered {}", created.describe())))
             }
             SignIn::Own(issuer) => issuer.token(name, None).map_err(|error| GaveUp(error.to_string())),
-            SignIn::Tokens(tokens) => Ok(tokens[number % tokens.len()].clone()),
+            SignIn::Tokens(tokens) => {
+                let token = tokens.get(number).cloned();
+                token.ok_or_else(|| GaveUp(format!("there are only {} access tokens", tokens.len())))
+            }
         }
     }
 

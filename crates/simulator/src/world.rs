@@ -1,10 +1,13 @@
 //! What all players share.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use base::Clock;
 use reqwest::Client;
 use tokio::time::Instant;
 
-use crate::api::Api;
+use crate::api::{Api, GaveUp};
 use crate::scenario::Scenario;
 use crate::target::Target;
 
@@ -24,11 +27,24 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     /// The drop, if the scenario has one.
     pub(crate) drop_id: Option<String>,
+    /// The player of each user, to find two access tokens of one user.
+    pub(crate) users: Mutex<HashMap<String, String>>,
     /// The queue, if players look for matches.
     pub(crate) queue: Option<String>,
 }
 
 impl World {
+    /// Notes whose user this is. Fails if it is that of another player: no check could tell the two apart.
+    pub(crate) fn claim_user(&self, user: &str, player: &str) -> Result<(), GaveUp> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        match users.insert(user.to_owned(), player.to_owned()) {
+            Some(other) if other != player => {
+                Err(GaveUp(format!("its access token and that of {other} belong to the same user, {user}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the resource that the drop sells.
     pub(crate) fn resource(&self) -> String {
         format!("sim:{}", self.run)

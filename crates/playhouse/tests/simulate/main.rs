@@ -6,7 +6,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod faults;
+mod outages;
 mod planted;
+mod scenarios;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,7 +25,7 @@ fn playhouse(args: &[&str]) -> Program {
 
 /// `playhouse dev` on free ports.
 struct Dev {
-    _running: RunningProgram,
+    running: RunningProgram,
     addresses: HashMap<String, String>,
 }
 
@@ -35,25 +37,41 @@ impl Dev {
         args.extend(ports.into_iter().flatten());
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let running = change(playhouse(&args)).start().unwrap();
+        Self::new(running).await
+    }
+
+    async fn new(running: RunningProgram) -> Self {
         let line = running.wait_for_line("\"admin\":", PATIENCE).await;
-        Self { addresses: serde_json::from_str(&line).unwrap(), _running: running }
+        Self { addresses: serde_json::from_str(&line).unwrap(), running }
     }
 
     /// Runs the simulator against this process, with the report in `folder`.
     async fn simulate(&self, folder: &Folder, args: &[&str]) -> (Option<i32>, String, Value) {
-        let own = ["--gateway", &self.addresses["gateway"], "--admin", &self.addresses["admin"]];
-        simulate(folder, &[&own[..], args].concat()).await
+        simulate(folder, &[&self.own_args(), args].concat()).await
+    }
+
+    /// Returns the arguments that lead the simulator to this process.
+    fn own_args(&self) -> [&str; 4] {
+        ["--gateway", &self.addresses["gateway"], "--admin", &self.addresses["admin"]]
     }
 }
 
 /// Runs the simulator. Returns its exit code, its report as text, and as JSON.
 async fn simulate(folder: &Folder, args: &[&str]) -> (Option<i32>, String, Value) {
+    finished(folder, &simulator(folder, args).start().unwrap()).await
+}
+
+/// Returns a run of the simulator with its report in `folder`.
+fn simulator(folder: &Folder, args: &[&str]) -> Program {
     let json = folder.path().join("report.json");
-    let json = json.to_str().unwrap();
-    let program = playhouse(&["simulate", "--json", json]).args(args.iter().copied());
-    let running = program.start().unwrap();
+    playhouse(&["simulate", "--json"]).arg(json).args(args.iter().copied())
+}
+
+/// Waits until the simulator has ended.
+async fn finished(folder: &Folder, running: &RunningProgram) -> (Option<i32>, String, Value) {
     let status = running.wait(Duration::from_secs(240)).await;
-    let report = std::fs::read_to_string(json).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let report = std::fs::read_to_string(folder.path().join("report.json")).ok();
+    let report: Option<Value> = report.and_then(|text| serde_json::from_str(&text).ok());
     let text = format!("{}\n{}", running.text(OutputStream::Stdout), running.text(OutputStream::Stderr));
     (status.code(), text, report.unwrap_or_default())
 }

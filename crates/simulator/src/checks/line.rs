@@ -8,7 +8,8 @@ use crate::history::{DropTruth, History, LineEntry, Purchase};
 pub(super) fn missing(history: &History) -> impl Iterator<Item = String> + '_ {
     let known: HashSet<&str> =
         history.drop.iter().flat_map(|drop| &drop.line).map(|entry| entry.user_id.as_str()).collect();
-    history.players.iter().filter_map(move |player| {
+    let players = history.drop.iter().flat_map(|_| &history.players);
+    players.filter_map(move |player| {
         let has_joined = !matches!(player.purchase, None | Some(Purchase::TooLate));
         (has_joined && !known.contains(player.user_id.as_str()))
             .then(|| format!("{} ({}) joined the line and has no entry", player.name, player.user_id))

@@ -28,6 +28,7 @@ impl fmt::Display for Report {
             ("reconnects", counts.reconnects),
             ("requests", counts.requests),
             ("retries", counts.retries),
+            ("renewed access tokens", counts.renewals),
         ]);
         for (name, count) in rows {
             writeln!(f, "  {name:<32} {count:>8}")?;

@@ -46,6 +46,7 @@ impl Report {
             ("Run", Cell::code(&self.run)),
             ("Retried requests", Cell::number(counts.retries)),
             ("Reconnects", Cell::number(counts.reconnects)),
+            ("Renewed access tokens", Cell::number(counts.renewals)),
         ];
         section.block(Block::Figures(figures)).facts(facts)
     }

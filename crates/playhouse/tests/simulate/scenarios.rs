@@ -1,0 +1,52 @@
+//! The scenarios of the program, at a small size.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flash_sale_sells_out() {
+    let (dev, folder) = (Dev::start(|program| program).await, Folder::fresh().unwrap());
+    let args = [
+        "--scenario",
+        "flash-sale",
+        "--players",
+        "150",
+        "--with",
+        "drop.stock=20",
+        "--with",
+        "drop.batch=50",
+    ];
+    let (code, text, report) = dev.simulate(&folder, &args).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("flash-sale: 150 players"), "{text}");
+    assert_eq!(report["outcomes"]["bought"], 20, "{text}");
+    assert_eq!(report["outcomes"]["tickets matched"], Value::Null, "nobody plays: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ladder_evening_plays_three_matches_each() {
+    let (dev, folder) = (Dev::start(|program| program).await, Folder::fresh().unwrap());
+    let args = ["--scenario", "ladder-evening", "--players", "60", "--with", "arrival.over=6s"];
+    let (code, text, report) = dev.simulate(&folder, &args).await;
+    assert_eq!(code, Some(0), "{text}");
+    let outcomes = &report["outcomes"];
+    let count = |name: &str| outcomes[name].as_u64().unwrap_or_default();
+    assert_eq!(count("tickets matched") + count("tickets cancelled"), 180, "{text}");
+    assert!(count("tickets matched") > 120, "{text}");
+    assert_eq!(outcomes["bought"], Value::Null, "there is no sale: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_scenario_runs_as_the_scenario() {
+    let folder = Folder::fresh().unwrap();
+    let running = playhouse(&["simulate", "--print", "flash-sale"]).start().unwrap();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    let text = running.text(OutputStream::Stdout);
+    assert!(text.contains("\nstock = 100\n") && text.contains("\ncurve = \"burst\"\n"), "{text}");
+    let file = folder.path().join("mine.toml");
+    std::fs::write(&file, text).unwrap();
+    // It is read, and then nothing answers.
+    let args = ["--scenario", file.to_str().unwrap(), "--admin", "127.0.0.1:1"];
+    let (code, text, _) = simulate(&folder, &args).await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("playhouse dev"), "{text}");
+}
