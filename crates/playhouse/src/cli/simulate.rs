@@ -47,7 +47,7 @@ pub struct Simulate {
     /// The address of a process's admin API [default: listen.admin]
     #[arg(long, value_name = "URL")]
     pub admin: Option<String>,
-    /// A file with an access token per line, if the issuer is not the builtin one
+    /// A file with an access token per line, one for each player, if the issuer is not the builtin one
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
     /// A file with the secret of drops.payments.secrets (whsec_…): players pay by signed webhooks

@@ -1,5 +1,6 @@
 //! `playhouse simulate`
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,14 +33,13 @@ pub(super) async fn run(args: Simulate) -> anyhow::Result<ExitStatus> {
         return Ok(ExitStatus::Done);
     }
     let scenario = read(&args)?;
-    let has_drop = scenario.drop.share > 0.0;
     let seed = args.seed.unwrap_or_else(|| u64::from(uuid::Uuid::new_v4().as_fields().0));
     let (target, processes) = match args.processes {
         Some(count) => {
             let (processes, target) = start(&args, count).await?;
             (target, Some(processes))
         }
-        None => (find(&args, has_drop).await?, None),
+        None => (find(&args, &scenario).await?, None),
     };
     let (faults, kept) = if args.faults { (processes, None) } else { (None, processes) };
     let options = Options { scenario, name: args.scenario.clone(), seed, clock: Clock::system(), faults };
@@ -89,25 +89,18 @@ fn read(args: &Simulate) -> anyhow::Result<Scenario> {
 }
 
 /// Finds the running instance, and how to sign in and pay there.
-async fn find(args: &Simulate, has_drop: bool) -> anyhow::Result<Target> {
+async fn find(args: &Simulate, scenario: &Scenario) -> anyhow::Result<Target> {
+    // First, because a mistake in a file needs no instance to be found.
+    let sign_in = match &args.tokens {
+        None => SignIn::Builtin,
+        Some(file) => SignIn::Tokens(read_tokens(file, scenario.players)?),
+    };
     let admin = AdminClient::new(args.admin.as_deref(), &args.from, &args.operator)?;
     let operator_token = admin.token().await?;
     let gateways = if args.gateway.is_empty() {
         vec![format!("http://{}", settings(layers(&args.from)?)?.config.shared.listen.gateway)]
     } else {
         args.gateway.iter().map(|given| with_scheme(given)).collect()
-    };
-    let sign_in = match &args.tokens {
-        None => SignIn::Builtin,
-        Some(file) => {
-            let text =
-                std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-            let tokens: Arc<[String]> = text.split_whitespace().map(ToOwned::to_owned).collect();
-            if tokens.is_empty() {
-                bail!("{} has no tokens: write one per line", file.display());
-            }
-            SignIn::Tokens(tokens)
-        }
     };
     let payments = match &args.payment_secret_file {
         Some(file) => {
@@ -116,10 +109,32 @@ async fn find(args: &Simulate, has_drop: bool) -> anyhow::Result<Target> {
             let secrets = webhook::Secrets::new([text.trim()]);
             Payments::Webhooks(secrets.with_context(|| format!("{} has no webhook secret", file.display()))?)
         }
-        None if !has_drop => Payments::None,
+        None if scenario.drop.share <= 0.0 => Payments::None,
         None => demo_checkout(&gateways[0]).await?,
     };
     Ok(Target { gateways, admins: vec![admin.url().to_owned()], operator_token, sign_in, payments })
+}
+
+/// Reads an access token for each player. Players who share one would get each other's orders and notifications, which no check can tell
+/// apart.
+fn read_tokens(file: &Path, players: u32) -> anyhow::Result<Arc<[String]>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let tokens: Vec<String> = text.split_whitespace().map(ToOwned::to_owned).collect();
+    let different: HashSet<&str> = tokens.iter().map(String::as_str).collect();
+    if different.len() < tokens.len() {
+        let again = base::counted((tokens.len() - different.len()) as u64, "token");
+        bail!("{} repeats {again}: each line must have the token of another player", file.display());
+    }
+    if tokens.len() < players as usize {
+        let (has, needs) =
+            (base::counted(tokens.len() as u64, "access token"), base::counted(u64::from(players), "player"));
+        bail!(
+            "{} has {has} for {needs}: write one per line and player, or run fewer players with --players {}",
+            file.display(),
+            tokens.len().max(1)
+        );
+    }
+    Ok(tokens.into())
 }
 
 /// Returns how players pay at `playhouse dev`. Fails if the instance is another one.

@@ -9,6 +9,7 @@ mod faults;
 mod outages;
 mod planted;
 mod scenarios;
+mod tokens;
 
 use std::collections::HashMap;
 use std::path::Path;
