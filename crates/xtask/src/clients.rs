@@ -1,7 +1,7 @@
 //! Clients of the service API in Go, Java and Python: generated from its document, compiled, and called on a real process.
 //!
 //! The programs in `examples/service-client` use them. All print the same text, which is compared. `cargo xtask test` runs them if
-//! the tools are available, and otherwise prints that they were skipped.
+//! the tools are available, and otherwise prints that they were skipped. In CI it installs the tools, and fails without them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,16 +59,34 @@ pub(crate) fn run() -> Result<()> {
     test(&Tools::find()?)
 }
 
-/// Tests the clients if the tools are available. Otherwise prints what is missing.
-pub(crate) fn run_if_possible() -> Result<()> {
-    match Tools::find() {
-        Ok(tools) => test(&tools),
-        Err(missing) => {
-            eprintln!(
-                "== service clients: NOT TESTED, {missing:#}; `cargo xtask test-clients` installs what it needs"
-            );
-            Ok(())
+/// Tests the clients if the tools are available. Otherwise prints what is missing. In CI it installs the tools if it may, and fails
+/// without them.
+pub(crate) fn run_if_possible(may_install: bool) -> Result<()> {
+    let in_ci = is_ci(std::env::var("CI").ok().as_deref());
+    if in_ci && may_install {
+        install::for_clients()?;
+    }
+    match or_skip(Tools::find(), in_ci)? {
+        Some(tools) => test(&tools),
+        None => Ok(()),
+    }
+}
+
+/// Returns whether the variable `CI` is set and neither empty nor `false`, as for the tests.
+fn is_ci(variable: Option<&str>) -> bool {
+    !matches!(variable, None | Some("" | "false"))
+}
+
+/// Returns none if the tools are missing. Fails in CI, because a skipped test proves nothing.
+fn or_skip<T>(found: Result<T>, in_ci: bool) -> Result<Option<T>> {
+    const REMEDY: &str = "`cargo xtask test-clients` installs what it needs";
+    match found {
+        Ok(tools) => Ok(Some(tools)),
+        Err(missing) if !in_ci => {
+            eprintln!("== service clients: NOT TESTED, {missing:#}; {REMEDY}");
+            Ok(None)
         }
+        Err(missing) => Err(missing.context(format!("service clients cannot be tested; {REMEDY}"))),
     }
 }
 
@@ -264,5 +282,16 @@ mod tests {
         assert_eq!(blocks("text"), [EXPECTED.trim_end()]);
         let generator = REQUIREMENTS.lines().find(|line| line.starts_with("openapi-generator-cli=="));
         assert!(GUIDE.contains(&format!("\npip install {}\n", generator.unwrap())));
+    }
+
+    #[test]
+    fn missing_tools_fail_in_ci_and_are_skipped_elsewhere() {
+        let missing = || Err::<(), _>(anyhow::anyhow!("Maven is missing"));
+        for elsewhere in [None, Some(""), Some("false")] {
+            assert_eq!(or_skip(missing(), is_ci(elsewhere)).unwrap(), None);
+        }
+        let error = or_skip(missing(), is_ci(Some("true"))).unwrap_err();
+        assert!(format!("{error:#}").ends_with("installs what it needs: Maven is missing"), "{error:#}");
+        assert_eq!(or_skip(Ok(()), true).unwrap(), Some(()));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
     advisories()?;
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
-    clients::run_if_possible()?;
+    clients::run_if_possible(may_install)?;
     keycloak::run_if_possible()
 }
 
