@@ -24,6 +24,8 @@ pub(crate) struct Figures {
     pub(crate) seconds: Vec<Second>,
     /// The line and the stock over time: seconds since the start, players who wait, units that are available.
     pub(crate) drop: Vec<(f64, u64, u64)>,
+    /// Whether all players have ended, and the truth is read.
+    pub(crate) is_reading: bool,
     /// The seconds since the start at which something was done to the instance.
     pub(crate) marks: Vec<(f64, String)>,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Figures {
 pub(crate) struct Counts {
     pub(crate) arrived: u64,
     pub(crate) finished: u64,
+    /// Players whose data was read back at the end, or whose task panicked.
+    pub(crate) read_back: u64,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
     pub(crate) joined: u64,
@@ -112,6 +116,10 @@ impl Meter {
     pub(crate) fn sample(&self, waiting: u64, available: u64) {
         let at = self.elapsed().as_secs_f64();
         self.lock().drop.push((at, waiting, available));
+    }
+
+    pub(crate) fn begin_reading(&self) {
+        self.lock().is_reading = true;
     }
 
     pub(crate) fn mark(&self, what: String) {

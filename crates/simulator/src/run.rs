@@ -185,6 +185,9 @@ async fn task_end(
 /// Reads back what the instance knows of the players and the drop. What cannot be read is in the history as unread: the checks report it.
 async fn collect(world: &World, players: Vec<Player>, panicked: Vec<PlayerHistory>) -> History {
     world.api.begin_reading();
+    world.api.meter.begin_reading();
+    let was_read = || world.api.meter.count(|counts| counts.read_back += 1);
+    panicked.iter().for_each(|_| was_read());
     let mut unread = Vec::new();
     // The drop first: players who still wait are notified that it ended.
     if let Some(drop_id) = &world.drop_id
@@ -193,7 +196,7 @@ async fn collect(world: &World, players: Vec<Player>, panicked: Vec<PlayerHistor
         unread.push(format!("the drop {drop_id} cannot be closed at the end: {why}"));
     }
     let reading = players.into_iter().map(|player| (player.name.clone(), player.finish()));
-    let (mut histories, panicked_at_the_end) = run_all(reading, READ_AT_ONCE, || {}).await;
+    let (mut histories, panicked_at_the_end) = run_all(reading, READ_AT_ONCE, was_read).await;
     histories.extend(panicked.into_iter().chain(panicked_at_the_end));
     histories.sort_by(|one, other| one.name.cmp(&other.name));
     let mut drop: Option<DropTruth> = None;

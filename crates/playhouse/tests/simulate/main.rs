@@ -8,6 +8,7 @@
 mod faults;
 mod outages;
 mod planted;
+mod progress;
 mod scenarios;
 mod tokens;
 
