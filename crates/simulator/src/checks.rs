@@ -11,7 +11,7 @@ use std::fmt;
 
 use crate::history::History;
 
-pub(crate) use notifications::missing_notifications;
+pub(crate) use notifications::{missing_notifications, owed_templates};
 
 /// A promise that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -25,6 +25,8 @@ pub struct PlayerHistory {
     /// How many units of the drop the player owns.
     pub owned: u64,
     pub tickets: Vec<Ticket>,
+    /// Whether the player's admission had expired before the inbox was read.
+    pub admission_expired: bool,
     /// The whole inbox since the simulation began, the oldest first.
     pub inbox: Vec<Notification>,
     pub devices: Vec<DeviceHistory>,
@@ -75,7 +77,12 @@ pub struct Notification {
     pub match_id: Option<String>,
     /// The tickets of that match.
     pub ticket_ids: Vec<String>,
+    /// The order, if it is about one, or about the units that one paid for.
     pub order_id: Option<String>,
+    /// The admission, if it is about one.
+    pub admission_id: Option<String>,
+    /// Whether it is about a drop of another simulation with the same users. Then only its delivery is checked.
+    pub is_foreign: bool,
 }
 
 /// What one device of a player received.

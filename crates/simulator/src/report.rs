@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::Timestamp;
 use serde_json::{Value, json};
 
-use crate::checks::{Promise, Violation};
+use crate::checks::{Promise, Violation, owed_templates};
 use crate::history::{History, Purchase, TicketOutcome};
 use crate::meter::{CallFigures, Figures};
 use crate::scenario::Scenario;
@@ -79,6 +79,15 @@ impl Report {
         ORDER.into_iter().filter_map(|name| Some((name, *counts.get(name)?))).collect()
     }
 
+    /// Returns how many notifications of each template players were owed.
+    fn owed(&self) -> BTreeMap<&'static str, u64> {
+        let mut owed = BTreeMap::new();
+        for template in self.history.players.iter().flat_map(owed_templates) {
+            *owed.entry(template).or_default() += 1;
+        }
+        owed
+    }
+
     /// Returns the report as JSON.
     pub fn to_json(&self) -> Value {
         let counts = &self.figures.counts;
@@ -107,7 +116,7 @@ impl Report {
             "scenario": self.name, "seed": self.seed, "run": self.run, "began_at": self.began.to_rfc3339(),
             "seconds": self.took.as_secs_f64(), "players": self.history.players.len(), "holds": self.is_clean(),
             "checks": checks, "outcomes": self.outcomes().into_iter().collect::<BTreeMap<_, _>>(),
-            "requests": counts.requests, "retries": counts.retries, "notifications": counts.notified,
+            "owed_notifications": self.owed(), "requests": counts.requests, "retries": counts.retries, "notifications": counts.notified,
             "reconnects": counts.reconnects, "renewals": counts.renewals, "calls": calls, "each_second": seconds,
             "marks": self.figures.marks.iter().map(|(at, what)| json!({ "second": at, "what": what })).collect::<Vec<_>>(),
         })

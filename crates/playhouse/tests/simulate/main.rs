@@ -93,6 +93,9 @@ async fn healthy_instance_keeps_every_promise() {
     );
     assert_eq!(report["outcomes"]["bought"], 40, "{text}");
     assert!(report["outcomes"]["tickets matched"].as_u64() > Some(100), "{text}");
+    for template in ["drop-admitted", "order-paid", "entitlement-granted", "match-made"] {
+        assert!(report["owed_notifications"][template].as_u64() >= Some(40), "{template}: {report}");
+    }
     assert_self_contained(&html);
 }
 

@@ -1,12 +1,18 @@
 //! Faults that are planted on purpose. The simulator fails and names each.
 
+use testkit::Seed;
+
 use super::*;
 
 /// Runs against a process with a planted fault. Fails unless this promise is reported as broken, with a text that has all `words`.
 async fn assert_finds(plant: &str, promise: &str, words: &[&str]) {
     let (dev, folder) =
         (Dev::start(|program| program.env("TESTKIT_PLANT", plant)).await, Folder::fresh().unwrap());
+    // SEED repeats a run.
+    let seed = Seed::new().choices(0).u64(..).to_string();
     let args = [
+        "--seed",
+        &seed,
         "--players",
         "80",
         "--with",
@@ -17,11 +23,11 @@ async fn assert_finds(plant: &str, promise: &str, words: &[&str]) {
         "drop.opens_after=0.6",
     ];
     let (code, text, report) = dev.simulate(&folder, &args).await;
-    assert_eq!(code, Some(1), "{plant} was not found: {text}");
+    assert_eq!(code, Some(1), "{plant} was not found with --seed {seed}: {text}");
     let check = &report["checks"][promise];
-    assert_eq!(check["holds"], false, "{plant}: {text}");
+    assert_eq!(check["holds"], false, "{plant} with --seed {seed}: {text}");
     let found = check["violations"].to_string();
-    assert!(words.iter().all(|word| found.contains(word)), "{words:?} in {found}");
+    assert!(words.iter().all(|word| found.contains(word)), "{words:?} with --seed {seed} in {found}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,6 +35,19 @@ async fn ladder_evening_plays_three_matches_each() {
     assert_eq!(outcomes["bought"], Value::Null, "there is no sale: {text}");
 }
 
+/// Admissions expire after ten seconds. The players go on, since the last one of an odd number waits for somebody to play with.
+#[tokio::test(flavor = "multi_thread")]
+async fn admissions_that_expire_are_checked() {
+    let (dev, folder) = (Dev::start(|program| program).await, Folder::fresh().unwrap());
+    let mut args = vec!["--players", "41"];
+    let with = ["arrival.over=1s", "drop.share=1.0", "drop.no_show=0.5", "drop.opens_after=0.2"];
+    args.extend(with.iter().flat_map(|with| ["--with", with]));
+    args.extend(["--with", "matchmaking.share=1.0", "--with", "matchmaking.patience=18s"]);
+    let (code, text, report) = dev.simulate(&folder, &args).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert!(report["owed_notifications"]["drop-admission-expired"].as_u64() >= Some(5), "{report}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn printed_scenario_runs_as_the_scenario() {
     let folder = Folder::fresh().unwrap();

@@ -27,9 +27,17 @@ fn clean(count: usize, stock: usize) -> History {
     for number in 0..count {
         let (user_id, order_id) = (format!("user-{number}"), format!("order-{number}"));
         let is_buyer = number < stock;
-        let mut inbox = vec![notification(1, "drop-admitted")];
+        let admission_id = Some(format!("admission-{number}"));
+        let mut inbox =
+            vec![Notification { admission_id: admission_id.clone(), ..notification(1, "drop-admitted") }];
+        let admission_expired = !is_buyer && number % 4 == 0;
         if is_buyer {
-            inbox.push(Notification { order_id: Some(order_id.clone()), ..notification(2, "order-paid") });
+            for (position, template) in [(2, "order-paid"), (3, "entitlement-granted")] {
+                let order_id = Some(order_id.clone());
+                inbox.push(Notification { order_id, ..notification(position, template) });
+            }
+        } else if admission_expired {
+            inbox.push(Notification { admission_id, ..notification(2, "drop-admission-expired") });
         }
         let pair = number / 2;
         let has_partner = pair * 2 + 1 < count;
@@ -45,7 +53,7 @@ fn clean(count: usize, stock: usize) -> History {
         };
         line.push(LineEntry {
             user_id: user_id.clone(),
-            state: "ENTERED".to_owned(),
+            state: if admission_expired { "EXPIRED" } else { "ENTERED" }.to_owned(),
             number: number as u64,
             place: number as u64,
             entered_at: Some(format!("2026-01-01T00:00:{:02}Z", number / 4)),
@@ -58,6 +66,7 @@ fn clean(count: usize, stock: usize) -> History {
             orders: orders.into_iter().collect(),
             owned: u64::from(is_buyer),
             tickets: vec![Ticket { ticket_id, outcome }],
+            admission_expired,
             devices: vec![device(&inbox); 1 + number % 2],
             inbox,
             ..PlayerHistory::default()
@@ -144,6 +153,10 @@ fn unit_too_many_is_found_by_the_counts_and_by_the_owners() {
     assert_finds(Promise::NoOversell, &["sold 7 of 6 units", "players own 7"], |history| {
         let player = &mut history.players[6];
         player.orders.push(Order { order_id: "order-6".to_owned(), state: "PAID".to_owned() });
+        for template in ["order-paid", "entitlement-granted"] {
+            let order_id = Some("order-6".to_owned());
+            add(player, Notification { order_id, ..notification(0, template) });
+        }
         player.owned = 1;
         drop_of(history).sold = 7;
     });
@@ -166,6 +179,108 @@ fn missing_notification_is_found_by_what_is_owed() {
         let player = &mut history.players[1];
         player.inbox.retain(|one| one.template != "order-paid");
         player.devices = vec![device(&player.inbox)];
+    });
+}
+
+/// Removes a player's notifications of a template.
+fn remove(player: &mut PlayerHistory, template: &str) {
+    player.inbox.retain(|one| one.template != template);
+    player.devices = vec![device(&player.inbox)];
+}
+
+/// Gives a player a notification, as the last one.
+fn add(player: &mut PlayerHistory, one: Notification) {
+    let position = player.inbox.last().map_or(1, |last| last.position + 1);
+    player.inbox.push(Notification { notification_id: format!("n{position}"), position, ..one });
+    player.devices = vec![device(&player.inbox)];
+}
+
+#[test]
+fn missing_notification_of_each_kind_is_found() {
+    let missing = |player: usize, template: &str, about: &str| {
+        let words = [&format!("player-{player} was not notified"), &format!("{template}{about} is missing")];
+        let words = words.map(String::as_str);
+        assert_finds(Promise::NotificationsOnceInOrder, &words, |history| {
+            remove(&mut history.players[player], template);
+        });
+    };
+    missing(1, "entitlement-granted", " of the order order-1");
+    missing(2, "drop-admitted", "");
+    missing(8, "drop-admission-expired", "");
+    let words = ["player-7", "drop-wait-ended is missing"];
+    assert_finds(Promise::NotificationsOnceInOrder, &words, |history| {
+        history.players[7].purchase = Some(Purchase::WaitedInVain);
+    });
+    let words = ["player-7", "order-refund-due of the order late is missing"];
+    assert_finds(Promise::NotificationsOnceInOrder, &words, |history| {
+        history.players[7].purchase = Some(Purchase::RefundDue { order_id: "late".to_owned() });
+    });
+    // Nobody saw that order's outcome: the player gave up.
+    let words = ["player-1", "order-paid of the order order-1 is missing"];
+    assert_finds(Promise::NotificationsOnceInOrder, &words, |history| {
+        history.players[1].purchase = None;
+        remove(&mut history.players[1], "order-paid");
+    });
+}
+
+#[test]
+fn second_notification_of_each_kind_is_found() {
+    for (player, template) in [
+        (1, "drop-admitted"),
+        (1, "order-paid"),
+        (1, "entitlement-granted"),
+        (8, "drop-admission-expired"),
+        (3, "match-made"),
+    ] {
+        let words = [&format!("player-{player} was notified twice"), &format!("a second {template} of")];
+        assert_finds(Promise::NotificationsOnceInOrder, &words.map(String::as_str), |history| {
+            let player = &mut history.players[player];
+            let again = player.inbox.iter().find(|one| one.template == template).unwrap().clone();
+            add(player, again);
+        });
+    }
+    let words = ["player-7 was notified twice", "a second drop-wait-ended of the drop"];
+    assert_finds(Promise::NotificationsOnceInOrder, &words, |history| {
+        history.players[7].purchase = Some(Purchase::WaitedInVain);
+        remove(&mut history.players[7], "drop-admitted");
+        let entry = &mut drop_of(history).line[7];
+        (entry.state, entry.entered_at) = ("LEFT".to_owned(), None);
+        for _ in 0..2 {
+            add(&mut history.players[7], notification(0, "drop-wait-ended"));
+        }
+    });
+}
+
+#[test]
+fn notification_of_what_did_not_happen_is_found() {
+    for template in ["drop-admission-expired", "drop-wait-ended", "order-paid", "entitlement-granted"] {
+        let words = ["player-7 was notified of what did not happen", template];
+        assert_finds(Promise::NotificationsOnceInOrder, &words, |history| {
+            let order_id = Some("nobody's order".to_owned());
+            add(&mut history.players[7], Notification { order_id, ..notification(0, template) });
+        });
+    }
+}
+
+#[test]
+fn notification_of_another_simulation_is_checked_on_devices_only() {
+    let mut history = clean(10, 6);
+    let other = Notification { is_foreign: true, ..notification(0, "drop-admission-expired") };
+    add(&mut history.players[7], other);
+    assert_eq!(check(&history), []);
+    // It is not the one that the player is owed.
+    history.players[8].inbox[1].is_foreign = true;
+    assert_eq!(check(&history).len(), 1);
+    history.players[8].inbox[1].is_foreign = false;
+    history.players[7].devices[0].seen.pop();
+    assert_eq!(check(&history).len(), 1);
+}
+
+#[test]
+fn drop_that_cannot_be_read_is_the_only_violation() {
+    assert_finds(Promise::NobodyLost, &["the drop cannot be read"], |history| {
+        history.drop = None;
+        history.unread.push("the drop cannot be read".to_owned());
     });
 }
 
@@ -228,6 +343,8 @@ fn overtaken_player_is_found() {
 #[test]
 fn player_who_joined_later_and_stands_ahead_is_found() {
     assert_finds(Promise::LineInOrder, &["player-7", "place 0", "join 7 against"], |history| {
+        history.players[8].admission_expired = false;
+        remove(&mut history.players[8], "drop-admission-expired");
         let line = &mut drop_of(history).line;
         let entry = line.remove(7);
         line.iter_mut().for_each(|other| other.place += 1);

@@ -45,6 +45,19 @@ impl Player {
     }
 
     async fn read(&self, from: &SignedIn, history: &mut PlayerHistory) -> Result<(), GaveUp> {
+        // Also of a player who gave up on the way: what the instance sold to them counts.
+        let wanted_to_buy = history.purchase != Some(Purchase::TooLate) && self.plan.buys;
+        let drop_id = self.world.drop_id.as_ref().filter(|_| wanted_to_buy);
+        if let Some(drop_id) = drop_id {
+            let orders = self.get(from, "orders", "/v1/orders?limit=100").await?;
+            history.orders = items(&orders, "orders")
+                .iter()
+                .filter(|order| order["drop_id"] == drop_id.as_str())
+                .map(|order| Order { order_id: text(&order["order_id"]), state: text(&order["state"]) })
+                .collect();
+            let place = self.get(from, "place", &format!("/v1/drops/{drop_id}/place")).await?;
+            history.admission_expired = place["state"] == "expired";
+        }
         let deadline = Instant::now() + SETTLE;
         loop {
             history.inbox = self.inbox(from).await?;
@@ -56,17 +69,9 @@ impl Player {
             }
             sleep(Duration::from_millis(500)).await;
         }
-        // Also of a player who gave up on the way: what the instance sold to them counts.
-        let wanted_to_buy = self.world.drop_id.is_some() && self.plan.buys;
-        if !wanted_to_buy || history.purchase == Some(Purchase::TooLate) {
+        if drop_id.is_none() {
             return Ok(());
         }
-        let orders = self.get(from, "orders", "/v1/orders?limit=100").await?;
-        history.orders = items(&orders, "orders")
-            .iter()
-            .filter(|order| order["drop_id"].as_str() == self.world.drop_id.as_deref())
-            .map(|order| Order { order_id: text(&order["order_id"]), state: text(&order["state"]) })
-            .collect();
         let owned = self.get(from, "entitlements", "/v1/entitlements").await?;
         let resource = self.world.resource();
         let units = items(&owned, "entitlements").iter().filter(|one| one["resource"] == resource.as_str());
@@ -82,7 +87,8 @@ impl Player {
             let path = format!("/v1/notifications?limit={PAGE}{before}");
             let page = self.get(from, "inbox", &path).await?;
             let page = items(&page, "notifications");
-            inbox.extend(page.iter().map(notification).filter(|one| one.position > from.from));
+            inbox
+                .extend(page.iter().map(|one| self.notification(one)).filter(|one| one.position > from.from));
             let is_last =
                 page.len() < PAGE || page.iter().any(|one| one["position"].as_u64() <= Some(from.from));
             if is_last {
@@ -92,20 +98,25 @@ impl Player {
         }
     }
 
+    fn notification(&self, value: &Value) -> Notification {
+        let data = &value["data"];
+        let id = |name: &str| data[name].as_str().map(ToOwned::to_owned);
+        // A grant of units names their order as its reference. Other grants are not of this simulation.
+        let granted = || id("reference").filter(|_| data["resource"] == self.world.resource());
+        Notification {
+            notification_id: text(&value["notification_id"]),
+            position: value["position"].as_u64().unwrap_or_default(),
+            template: text(&value["template"]),
+            match_id: id("match_id"),
+            ticket_ids: items(data, "ticket_ids").iter().map(text).collect(),
+            order_id: id("order_id").or_else(granted),
+            admission_id: id("admission_id"),
+            is_foreign: id("drop_id").is_some_and(|drop| Some(drop) != self.world.drop_id),
+        }
+    }
+
     async fn get(&self, from: &SignedIn, what: &'static str, path: &str) -> Result<Value, GaveUp> {
         expect(from.session.call(&Call::get(what, path)).await?)
-    }
-}
-
-fn notification(value: &Value) -> Notification {
-    let data = &value["data"];
-    Notification {
-        notification_id: text(&value["notification_id"]),
-        position: value["position"].as_u64().unwrap_or_default(),
-        template: text(&value["template"]),
-        match_id: data["match_id"].as_str().map(ToOwned::to_owned),
-        ticket_ids: items(data, "ticket_ids").iter().map(text).collect(),
-        order_id: data["order_id"].as_str().map(ToOwned::to_owned),
     }
 }
 
