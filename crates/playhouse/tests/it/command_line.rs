@@ -6,6 +6,7 @@ async fn help_texts_match_the_snapshots() {
         "",
         "dev",
         "serve",
+        "simulate",
         "migrate",
         "config",
         "doctor",
