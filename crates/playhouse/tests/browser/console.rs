@@ -7,6 +7,7 @@ mod live;
 mod operator;
 mod plain;
 mod receiver;
+mod simulation;
 mod site;
 mod walk;
 

@@ -1,0 +1,106 @@
+//! A simulation in a browser: the console while it runs, and its report.
+
+use testkit::{Axe, Folder, eventually, need};
+
+use super::operator::Operator;
+use super::*;
+use crate::looks::Looks;
+
+/// How long a simulation may take.
+const SIMULATION: Duration = Duration::from_secs(180);
+/// The charts of a scenario with a drop.
+const CHARTS: [&str; 8] = [
+    "Arrivals",
+    "Requests",
+    "Time of a request",
+    "Notifications",
+    "Tickets matched",
+    "Retries and reconnects",
+    "Players in line",
+    "Units available",
+];
+
+/// Starts a simulation against a process.
+fn simulate(at: &HashMap<String, String>, args: &[&str]) -> RunningProgram {
+    let program = playhouse(&["simulate", "--gateway", &at["gateway"], "--admin", &at["admin"]]);
+    program.args(args.iter().copied()).start().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn report_is_one_page_with_charts() {
+    let (browser, axe) = (need!(Browser::start().await), need!(Axe::find()));
+    let (_running, at) = started(dev(&["--gateway-port", "0"])).await;
+    let folder = Folder::fresh().unwrap();
+    let file = folder.path().join("report.html");
+    let path = file.to_str().unwrap();
+    let with = ["--with", "arrival.over=6s", "--with", "drop.stock=20"];
+    let running = simulate(&at, &[&["--players", "80", "--html", path][..], &with].concat());
+    assert_eq!(running.wait(SIMULATION).await.code(), Some(0));
+
+    browser.goto(format!("file://{path}")).await;
+    assert_eq!(browser.text("h1").await, "Simulation of launch-day");
+    assert!(browser.text("#summary .notice").await.contains("All checks passed."));
+    assert_eq!(browser.texts("#checks tbody tr").await.len(), 5);
+    let loaded =
+        browser.script("return performance.getEntriesByType('resource').map((one) => one.name)").await;
+    assert_eq!(loaded, serde_json::json!([]), "the page loads nothing");
+    assert_eq!(browser.texts("figure .chart-title").await, CHARTS);
+    // Every chart is drawn: its lines have points, and the drawing has a size.
+    let drawn = "return [...document.querySelectorAll('figure')].filter((figure) => {
+        const { width, height } = figure.querySelector('svg').getBoundingClientRect();
+        const lines = [...figure.querySelectorAll('path.line')];
+        return width > 100 && height > 30 && lines.length && lines.every((line) => line.getTotalLength() > 50);
+    }).length";
+    assert_eq!(browser.script(drawn).await, CHARTS.len());
+    let faults = Looks::new(axe, "simulation-screenshots").faults(&browser, "report").await;
+    assert_eq!(faults, Vec::<String>::new());
+    let errors = browser.console_errors().await;
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+/// The operator watches the sale of a simulation. The page is never loaded again.
+#[tokio::test(flavor = "multi_thread")]
+async fn console_is_live_during_a_simulation() {
+    let browser = need!(Browser::start().await);
+    let (_running, at) = started(dev(&["--gateway-port", "0"])).await;
+    let operator = Operator::sign_in(&browser, &at["admin"]).await;
+    operator.open("/console/drops").await;
+    browser.wait_for_text(".live-state", "Live", PATIENCE).await;
+    let with = ["--with", "arrival.over=3s", "--with", "drop.share=1", "--with", "drop.batch=6"];
+    let more = ["--players", "80", "--with", "drop.stock=60", "--with", "matchmaking.share=0"];
+    let running = simulate(&at, &[&with[..], &more].concat());
+
+    // The drop of the simulation appears in the list by itself.
+    let of_simulation = "return [...document.querySelectorAll('main a')].find((link) => link.textContent.startsWith('simulation '))
+        ?.getAttribute('href') ?? null";
+    let drop = eventually("the drop of the simulation is listed", PATIENCE, async || {
+        browser.script(of_simulation).await.as_str().map(ToOwned::to_owned).ok_or("no link")
+    })
+    .await;
+    operator.open(&drop).await;
+    browser.wait_for_text(".live-state", "Live", PATIENCE).await;
+    browser.script("window.isTheSamePage = true").await;
+
+    // Both move while the simulator runs: the line grows and shrinks, and the sold units grow.
+    let (mut lengths, mut sold) = (Vec::new(), Vec::new());
+    while running.exit_status().is_none() {
+        let text = "const figure = [...document.querySelectorAll('#now .figure')].find((one) => one.textContent.includes('In line'));
+            const cells = [...document.querySelectorAll('#stock tbody tr td')];
+            return [figure?.querySelector('dd').textContent ?? '', cells.at(-1)?.textContent ?? '']";
+        let seen = browser.script(text).await;
+        for (values, text) in [&mut lengths, &mut sold].into_iter().zip(seen.as_array().unwrap()) {
+            let value: Option<u64> = text.as_str().unwrap().trim().parse().ok();
+            if value.is_some() && values.last() != Some(&value) {
+                values.push(value);
+            }
+        }
+        // A sample, not a wait for a state.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(running.wait(SIMULATION).await.code(), Some(0));
+    assert!(sold.len() > 4 && sold.is_sorted(), "sold units: {sold:?}");
+    assert!(lengths.len() > 4 && !lengths.is_sorted(), "players in line: {lengths:?}");
+    browser.wait_for_text("#stock", "60", PATIENCE).await;
+    assert_eq!(browser.script("return window.isTheSamePage").await, true);
+    operator.assert_no_errors("simulation").await;
+}
