@@ -26,7 +26,8 @@ pub(crate) fn chart(chart: &Chart, name: &str) -> Markup {
         None => tag("span").text(&chart.title),
     };
     let drawn = match &chart.kind {
-        ChartKind::Line(series) => line(chart, series, name),
+        ChartKind::Line(series) => line(chart, series, name, false),
+        ChartKind::Ended(series) => line(chart, series, name, true),
         ChartKind::Histogram(bars) => histogram(chart, bars, name),
     };
     let (value, plot, data) = match drawn {
@@ -54,7 +55,7 @@ struct Drawn {
     data: Markup,
 }
 
-fn line(chart: &Chart, series: &[Series], name: &str) -> Option<Drawn> {
+fn line(chart: &Chart, series: &[Series], name: &str, is_over: bool) -> Option<Drawn> {
     let values = || series.iter().flat_map(|series| &series.points).filter_map(|(_, value)| *value);
     let times = || series.iter().flat_map(|series| &series.points).map(|(at, _)| *at);
     let largest = values().filter(|value| value.is_finite()).reduce(f64::max)?;
@@ -83,17 +84,30 @@ fn line(chart: &Chart, series: &[Series], name: &str) -> Option<Drawn> {
         svg = svg.child(line.attr("vector-effect", "non-scaling-stroke"));
     }
     let hour = |at: Timestamp| numbers::date_and_clock(at).1.get(..5).map(|clock| format!("{clock} UTC"));
-    let axis = [from, to].map(|at| tag("span").text(&hour(at).unwrap_or_default()));
+    let axis = [from, to].map(|at| {
+        let text = match is_over {
+            true if at == from => "0 s".to_owned(),
+            true => numbers::duration(from.distance(at)),
+            false => hour(at).unwrap_or_default(),
+        };
+        tag("span").text(&text)
+    });
+    let headline = |one: &Series| {
+        let largest = || one.points.iter().filter_map(|(_, value)| *value).reduce(f64::max);
+        let value = if is_over { largest() } else { last(one) };
+        let value = value.map(|value| numbers::value(value, chart.unit));
+        if is_over { value.map(|value| format!("up to {value}")) } else { value }
+    };
     let legend = (series.len() > 1).then(|| {
         let item = |(index, one): (usize, &Series)| {
             let key = tag("span").class(&format!("key s{}", index % LINE_STYLES + 1));
-            let last = last(one).map(|value| tag("span").text(&numbers::value(value, chart.unit)));
-            tag("li").child(key).child(tag("span").text(&one.name)).child(last)
+            let value = headline(one).map(|value| tag("span").text(&value));
+            tag("li").child(key).child(tag("span").text(&one.name)).child(value)
         };
         tag("ul").class("legend").children(series.iter().enumerate().map(item))
     });
     let value = match series {
-        [only] => last(only).map_or_else(|| "\u{2013}".to_owned(), |value| numbers::value(value, chart.unit)),
+        [only] => headline(only).unwrap_or_else(|| "\u{2013}".to_owned()),
         _ => String::new(),
     };
     Some(Drawn { value, plot: plot(svg, top, chart.unit, &axis).child(legend), data: samples(chart, series) })
@@ -266,6 +280,18 @@ mod tests {
         let html = render(ChartKind::Line(vec![series(&[Some(1.0), Some(2.0), None, Some(0.0), Some(2.0)])]));
         assert_eq!(line_of(&html), "M0.0 50.0L150.0 0.0M450.0 100.0L600.0 0.0");
         assert!(html.contains("last 2/s, between 0/s and 2/s"), "{html}");
+    }
+
+    #[test]
+    fn time_that_is_over_has_its_length_and_its_largest_value() {
+        let values = || vec![series(&[Some(1.0), Some(7.0), Some(0.0)])];
+        let html = render(ChartKind::Ended(values()));
+        assert!(html.contains("<span>0 s</span><span>2 s</span>"), "{html}");
+        assert!(html.contains("<span class=\"chart-value\">up to 7/s</span>"), "{html}");
+        let html = render(ChartKind::Ended([values(), values()].concat()));
+        assert_eq!(html.matches("<span>up to 7/s</span>").count(), 2, "{html}");
+        let html = render(ChartKind::Line(values()));
+        assert!(html.contains("<span class=\"chart-value\">0/s</span>") && html.contains(" UTC<"), "{html}");
     }
 
     #[test]

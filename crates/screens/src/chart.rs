@@ -16,6 +16,8 @@ pub struct Chart {
 pub enum ChartKind {
     /// Values over time.
     Line(Vec<Series>),
+    /// Values over a time that is over: its largest value counts, and not the last one.
+    Ended(Vec<Series>),
     /// The number of values in each range, with the label of the range.
     Histogram(Vec<(String, f64)>),
 }

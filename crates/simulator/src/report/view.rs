@@ -78,7 +78,7 @@ impl Report {
         };
         let line = |title: &str, unit, series: Vec<(&str, Vec<Option<f64>>)>| {
             let series = series.into_iter().map(|(name, values)| self.series(name, values)).collect();
-            Chart { title: title.to_owned(), unit, kind: ChartKind::Line(series), href: None }
+            Chart { title: title.to_owned(), unit, kind: ChartKind::Ended(series), href: None }
         };
         let quantile = |second: &Second, quantile| second.latency.value_at_quantile(quantile) as f64 / 1e6;
         let mut charts = vec![
@@ -128,7 +128,7 @@ impl Report {
             let chart = |title: &str, series| Chart {
                 title: title.to_owned(),
                 unit: Unit::Count,
-                kind: ChartKind::Line(vec![series]),
+                kind: ChartKind::Ended(vec![series]),
                 href: None,
             };
             charts.push(chart("Players in line", sampled(|sample| sample.1, "waiting")));
@@ -138,7 +138,7 @@ impl Report {
     }
 
     fn requests(&self) -> Section {
-        let titles = ["Request", "Count", "Refused", "p50 ms", "p99 ms", "max ms"];
+        let titles = ["Request", "#Count", "#Refused", "#p50 ms", "#p99 ms", "#max ms"];
         let table =
             self.figures.calls.iter().fold(Table::new(&titles, "No requests."), |table, (name, call)| {
                 let at = |quantile| Cell::Decimal(millis(call.latency.value_at_quantile(quantile)));

@@ -45,6 +45,12 @@ async fn report_is_one_page_with_charts() {
         browser.script("return performance.getEntriesByType('resource').map((one) => one.name)").await;
     assert_eq!(loaded, serde_json::json!([]), "the page loads nothing");
     assert_eq!(browser.texts("figure .chart-title").await, CHARTS);
+    // Their axes count from the start, and their values are those of the run, not of its last second.
+    let axes = browser.texts("figure .axis span:first-child").await;
+    assert!(axes.len() == CHARTS.len() && axes.iter().all(|text| text == "0 s"), "{axes:?}");
+    let values = browser.texts("figure .chart-value").await;
+    assert!(values.iter().filter(|text| text.starts_with("up to ")).count() >= 6, "{values:?}");
+    assert_eq!(values.last().unwrap(), "up to 20");
     // Every chart is drawn: its lines have points, and the drawing has a size.
     let drawn = "return [...document.querySelectorAll('figure')].filter((figure) => {
         const { width, height } = figure.querySelector('svg').getBoundingClientRect();
