@@ -23,9 +23,9 @@ struct Data<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     backfill_id: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    rule_set: &'a str,
+    definition: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rule_set_version: Option<i64>,
+    definition_version: Option<i64>,
 }
 
 /// Builds the event of a match, with the match's id. Returns `None` if the match has no valid id.
@@ -39,8 +39,8 @@ pub(crate) fn event(match_: &MatchMade) -> Option<Event> {
         user_ids: &match_.user_ids,
         connection: &match_.assignment.connection,
         backfill_id: &match_.backfill_id,
-        rule_set: &match_.rule_set,
-        rule_set_version: (!match_.rule_set.is_empty()).then_some(match_.rule_set_version),
+        definition: &match_.definition,
+        definition_version: (!match_.definition.is_empty()).then_some(match_.definition_version),
     };
     Some(Event {
         id: EventId::from_uuid(*id.as_uuid()),
@@ -72,10 +72,10 @@ pub fn events() -> Vec<EventKind> {
                 "type": "string",
                 "description": "The backfill that these tickets joined. Missing unless they joined a match under way.",
             },
-            "rule_set": { "type": "string", "description": "The rule set that made the match, if one did." },
-            "rule_set_version": {
+            "definition": { "type": "string", "description": "The rule set that made the match, if one did, as `playhouse rules` names it." },
+            "definition_version": {
                 "type": "integer",
-                "description": "The version of the rule set: 0 for the one of the configuration file.",
+                "description": "The version of that rule set: 0 for the one of the configuration file.",
             },
         },
     });

@@ -3,7 +3,7 @@
 use base::finding::Finding;
 use service::{Lease, ServiceStatus, StatusError};
 
-use crate::{Allocations, MatchmakingAdmin};
+use crate::{Allocations, Definitions, MatchmakingAdmin};
 
 /// Also names Directors, which are not part of the fleet: only their calls are known.
 const NO_ENGINE_ADVICE: &str = "start one with `playhouse serve --roles matchmaking-engine`, and add the role to \
@@ -13,8 +13,20 @@ const NO_ENGINE_ADVICE: &str = "start one with `playhouse serve --roles matchmak
 pub(crate) async fn status(
     admin: &MatchmakingAdmin,
     allocations: &Allocations,
+    definitions: &Definitions,
 ) -> Result<ServiceStatus, StatusError> {
     let mut status = ServiceStatus::default();
+    // Of this process: its configuration may lack what that of another one has.
+    if let Some(rejected) = definitions.rejected() {
+        let what = format!(
+            "rules of revision {} cannot be followed: {}",
+            rejected.revision,
+            rejected.mistakes.join("; ")
+        );
+        let advice =
+            "correct them with `playhouse rules set`, or give this process the configuration that they need";
+        status.findings.push(Finding::failure(what, advice));
+    }
     let (oldest, count) = admin.list(1).await?;
     let age = oldest.first().and_then(|ticket| ticket.age_seconds);
     status.findings.push(Finding::good(match age {

@@ -149,8 +149,8 @@ pub(crate) fn encode_match(
     let users: BTreeSet<Uuid> = match_.tickets.iter().filter_map(|ticket| ticket.user).collect();
     let definition = match_.lineup.as_ref().and_then(|lineup| lineup.definition.as_ref());
     let match_ = playhouse::MatchMade {
-        rule_set: definition.map_or_else(String::new, |(name, _)| name.to_string()),
-        rule_set_version: definition.map_or(0, |(_, version)| *version),
+        definition: definition.map_or_else(String::new, |(name, _)| name.to_string()),
+        definition_version: definition.map_or(0, |(_, version)| *version),
         match_id: match_.id.to_string(),
         match_profile: match_.profile.to_string(),
         match_function: match_.function.to_string(),

@@ -117,8 +117,12 @@ impl Service for Wiring {
 
     fn status<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<ServiceStatus, StatusError>> {
         async move {
-            match (provided.find::<MatchmakingAdmin>(), provided.find::<Allocations>()) {
-                (Some(admin), Some(allocations)) => status(&admin, &allocations).await,
+            let found =
+                (provided.find::<MatchmakingAdmin>(), provided.find::<Allocations>(), provided.find());
+            match found {
+                (Some(admin), Some(allocations), Some(definitions)) => {
+                    status(&admin, &allocations, &definitions).await
+                }
                 _ => Ok(ServiceStatus::default()),
             }
         }

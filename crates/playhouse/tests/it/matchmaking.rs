@@ -4,6 +4,7 @@ mod backfills;
 mod directors;
 mod python_director;
 mod recording;
+mod rules_at_run_time;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;

@@ -28,6 +28,7 @@ pub(super) async fn take_all(site: &Site, operator: &Operator<'_>, filled: &Fill
     events::broadcasts(site, operator).await;
     matches::tickets(site, operator, filled).await;
     drops::all(operator, filled).await;
+    matches::definitions(operator).await;
     // Servers are given back some time after they were refused.
     matches::allocations(operator).await;
     match site.stores {

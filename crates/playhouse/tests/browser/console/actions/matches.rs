@@ -19,6 +19,23 @@ pub(super) async fn tickets(site: &Site, operator: &Operator<'_>, filled: &Fille
     operator.wait_for("search", "no player with this id waits").await;
 }
 
+/// A queue that no other step uses is changed and removed, and comes back.
+pub(super) async fn definitions(operator: &Operator<'_>) {
+    operator.open("/console/rules").await;
+    operator.wait_for("definitions", "configuration file").await;
+    let spare = "/console/rules/queue/raid";
+    operator.open(spare).await;
+    operator.act("PUT /definitions/{kind}/{name}", &[("text", "tags = [\"beta\"]")]).await;
+    operator.wait_for("definition", "tags = [\"beta\"]").await;
+    operator.wait_for("history", "reason").await;
+    operator.act("DELETE /definitions/{kind}/{name}", &[]).await;
+    operator.wait_for("definition", "It is removed.").await;
+    operator.act_on("POST /definitions/{kind}/{name}/rollback", "f.version=0", &[]).await;
+    operator.wait_for("definition", "configuration file").await;
+    operator.open(&format!("{spare}?from=1&to=2")).await;
+    operator.wait_for("difference", "-tags = [\"beta\"]").await;
+}
+
 /// The game has refused servers, and refuses to take them back.
 pub(super) async fn allocations(operator: &Operator<'_>) {
     let failed = "/console/allocations?state=failed";
