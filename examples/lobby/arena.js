@@ -113,6 +113,8 @@ export class Arena {
     const connection = new AbortController();
     const end = () => connection.abort();
     this.#abort.signal.addEventListener("abort", end, { once: true });
+    // A browser may keep a page that the player has left, with its connections. To the server the player would still be there.
+    addEventListener("pagehide", end, { once: true });
     let silence = setTimeout(end, SILENCE);
     try {
       const headers = { authorization: `Bearer ${this.#stored.token}` };
@@ -138,6 +140,7 @@ export class Arena {
     } finally {
       clearTimeout(silence);
       this.#abort.signal.removeEventListener("abort", end);
+      removeEventListener("pagehide", end);
     }
   }
 

@@ -1,6 +1,7 @@
 //! The lobby at `/play`: two players walk the whole journey, from the sign-in to the item.
 
 mod restart;
+mod tutorial;
 mod undo;
 
 use reqwest::{Client, Method};
