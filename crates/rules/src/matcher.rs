@@ -5,13 +5,19 @@ mod index;
 mod search;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::index::Index;
-use self::search::{Found, Search};
+use self::search::{Found, Reach, Search};
 use crate::judge::{Judge, Lineup};
 use crate::model::RuleSet;
 use crate::roles;
 use crate::ticket::{Candidate, Refusal, Regions, Ticket, hash};
+
+/// How many pivots that have waited too long may be compared with the whole pool in one pass.
+const MAX_WIDE: usize = 16;
+/// After so many comparisons of that kind, only the pivot whose turn it is has one in this pass.
+const WIDE_BUDGET: usize = 50_000;
 
 /// How much a pass may do. The same pool, rule set, time and options give the same matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,18 +30,35 @@ pub struct Options {
     pub pivot_budget: u32,
     /// How many of them in one pass. Afterwards each pivot has only its first attempt.
     pub pass_budget: u32,
+    /// A pivot that has waited for longer, and finds no match among the nearest candidates, is compared with all of them.
+    pub patience: Duration,
+    /// The number of the pass. Decides which pivots are compared with all candidates if there are many of them.
+    pub turn: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 0, candidates: 0, pivot_budget: 2_000, pass_budget: 400_000 }
+        Self {
+            seed: 0,
+            candidates: 0,
+            pivot_budget: 2_000,
+            pass_budget: 400_000,
+            patience: Duration::from_secs(30),
+            turn: 0,
+        }
     }
 }
 
 impl Options {
     /// Tries every lineup. For small pools only.
-    pub const EXHAUSTIVE: Self =
-        Self { seed: 0, candidates: usize::MAX, pivot_budget: u32::MAX, pass_budget: u32::MAX };
+    pub const EXHAUSTIVE: Self = Self {
+        seed: 0,
+        candidates: usize::MAX,
+        pivot_budget: u32::MAX,
+        pass_budget: u32::MAX,
+        patience: Duration::MAX,
+        turn: 0,
+    };
 }
 
 /// What a pass found.
@@ -193,12 +216,48 @@ pub(crate) struct Matcher<'a> {
     options: Options,
     index: Index,
     budget: u32,
+    wide: WideSearches,
+}
+
+/// Which pivots may still be compared with the whole pool in this pass.
+#[derive(Debug)]
+struct WideSearches {
+    /// How many pivots have waited too long. They come first in the pool.
+    overdue: usize,
+    /// The one whose turn it is; the next ones follow while there is budget.
+    first: usize,
+    searches_left: usize,
+    budget: usize,
+}
+
+impl WideSearches {
+    fn new(judge: &Judge<'_>, options: &Options) -> Self {
+        let patience = i64::try_from(options.patience.as_millis()).unwrap_or(i64::MAX);
+        let since = judge.now.saturating_sub(patience);
+        let overdue = judge.pool.partition_point(|candidate| candidate.created < since);
+        let first = usize::try_from(options.turn % overdue.max(1) as u64).unwrap_or_default();
+        Self { overdue, first, searches_left: MAX_WIDE, budget: WIDE_BUDGET }
+    }
+
+    fn admits(&self, pivot: usize) -> bool {
+        if pivot >= self.overdue {
+            return false;
+        }
+        let place = (pivot + self.overdue - self.first) % self.overdue;
+        place == 0 || place < MAX_WIDE && self.searches_left > 0 && self.budget > 0
+    }
+
+    fn spend(&mut self, compared: usize) {
+        self.searches_left = self.searches_left.saturating_sub(1);
+        self.budget = self.budget.saturating_sub(compared);
+    }
 }
 
 impl<'a> Matcher<'a> {
     pub(crate) fn new(judge: Judge<'a>, options: Options) -> Self {
         let index = Index::new(judge.rules, judge.pool);
-        Self { judge, options, index, budget: options.pass_budget }
+        let wide = WideSearches::new(&judge, &options);
+        Self { judge, options, index, budget: options.pass_budget, wide }
     }
 
     pub(crate) fn is_taken(&self, ticket: usize) -> bool {
@@ -207,6 +266,9 @@ impl<'a> Matcher<'a> {
 
     /// Builds a match around a ticket that is not older than any free one. Takes its tickets out of the pool. A pivot without a
     /// match is taken out too: a younger pivot could not match it either, because relaxations follow the oldest ticket.
+    ///
+    /// The nearest candidates may all fail a rule that the index does not know, pass after pass. So a pivot that has waited
+    /// for longer than [`Options::patience`] is then compared with all of them.
     pub(crate) fn find(&mut self, pivot: usize, pass: &mut Pass) -> Option<Lineup> {
         let budget = self.options.pivot_budget.min(self.budget);
         let mut search = Search::new(self.judge, pivot, budget, &mut pass.evaluations);
@@ -214,8 +276,15 @@ impl<'a> Matcher<'a> {
             0 => 64 + 4 * self.judge.rules.max_players(),
             count => count,
         };
-        let found = search.run(&mut self.index, count);
+        let mut found = search.run(&mut self.index, count, Reach::Nearest);
         self.budget = self.budget.saturating_sub(budget - search.budget_left());
+        let was_complete = matches!(found, Found::Nothing) && self.judge.pool.len() <= count;
+        if !matches!(found, Found::Match(_)) && !was_complete && self.wide.admits(pivot) {
+            let budget = self.options.pivot_budget;
+            let mut search = Search::new(self.judge, pivot, budget, &mut pass.evaluations);
+            found = search.run(&mut self.index, count, Reach::All { turn: self.options.turn });
+            self.wide.spend(search.compared());
+        }
         self.index.take(pivot);
         match found {
             Found::Match(lineup) => {

@@ -435,7 +435,9 @@ proptest! {
     #[test]
     fn matches_of_a_limited_search_follow_the_rules(setup in setup(), tickets in tickets(), seed in any::<u64>()) {
         let rules = RuleSet::parse(&setup.text()).unwrap();
-        let options = Options { seed, candidates: 4, pivot_budget: 5, pass_budget: 20 };
+        let patience = std::time::Duration::from_millis(500);
+        let options =
+            Options { seed, candidates: 4, pivot_budget: 5, pass_budget: 20, patience, turn: seed };
         let mut seen = BTreeSet::new();
         for made in rules.find_matches(&tickets, NOW, options).matches {
             let teams: Teams<'_> = made.teams.iter().map(|team| team.tickets.iter().map(|at| &tickets[*at]).collect()).collect();

@@ -19,6 +19,16 @@ pub(super) enum Found {
     CutShort,
 }
 
+/// Which candidates a search looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The first ones in the order of the index.
+    Nearest,
+    /// Those of the whole pool that pass every rule together with the pivot. If there are too many, the nearest or a random
+    /// choice, by turns.
+    All { turn: u64 },
+}
+
 /// Which lineups the first attempt accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
@@ -57,6 +67,8 @@ pub(super) struct Search<'a, 'b> {
     /// What was added, with the numbers before.
     added: Vec<(usize, Vec<(f64, f64)>)>,
     budget: u32,
+    /// How many tickets were compared with the pivot.
+    compared: usize,
     was_cut_short: bool,
     evaluations: &'b mut [Evaluations],
 }
@@ -128,6 +140,7 @@ impl<'a, 'b> Search<'a, 'b> {
             now,
             added: Vec::new(),
             budget,
+            compared: 0,
             was_cut_short: false,
             evaluations,
         }
@@ -137,11 +150,15 @@ impl<'a, 'b> Search<'a, 'b> {
         self.budget
     }
 
+    pub(super) fn compared(&self) -> usize {
+        self.compared
+    }
+
     /// Finds a match around the pivot: in each region that it can play in, the nearest first.
-    pub(super) fn run(&mut self, index: &mut Index, count: usize) -> Found {
+    pub(super) fn run(&mut self, index: &mut Index, count: usize, reach: Reach) -> Found {
         let pivot = &self.judge.pool[self.pivot];
         let Some((rule, limit)) = self.latency else {
-            return self.run_in(index, None, count);
+            return self.run_in(index, None, count, reach);
         };
         let is_near = |latency: f64| latency.is_finite() && limit.is_none_or(|limit| latency <= limit);
         let mut regions: Vec<(usize, f64)> =
@@ -151,7 +168,7 @@ impl<'a, 'b> Search<'a, 'b> {
         }
         regions.sort_by(|one, two| one.1.total_cmp(&two.1).then(one.0.cmp(&two.0)));
         for (region, _) in regions {
-            let found = self.run_in(index, Some(region), count);
+            let found = self.run_in(index, Some(region), count, reach);
             if matches!(found, Found::Match(_)) {
                 return found;
             }
@@ -159,15 +176,15 @@ impl<'a, 'b> Search<'a, 'b> {
         if self.was_cut_short { Found::CutShort } else { Found::Nothing }
     }
 
-    fn run_in(&mut self, index: &mut Index, region: Option<usize>, count: usize) -> Found {
+    fn run_in(&mut self, index: &mut Index, region: Option<usize>, count: usize, reach: Reach) -> Found {
         let few = FIRST_PER_PLACE * self.judge.rules.max_players();
         // With sorts, the best candidate may be the last that is found.
-        let mut found = !self.sorts && few < count && {
-            self.gather(index, region, few);
+        let mut found = reach == Reach::Nearest && !self.sorts && few < count && {
+            self.gather(index, region, few, reach);
             self.has_enough() && self.first_attempt(Size::Full)
         };
         if !found {
-            self.gather(index, region, count);
+            self.gather(index, region, count, reach);
             found = self.has_enough() && (self.first_attempt(Size::Any) || self.search_all());
         }
         if found {
@@ -184,7 +201,7 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Lists candidates that the pivot could play with, in order.
-    fn gather(&mut self, index: &mut Index, region: Option<usize>, count: usize) {
+    fn gather(&mut self, index: &mut Index, region: Option<usize>, count: usize, reach: Reach) {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
         let window = self
@@ -193,11 +210,15 @@ impl<'a, 'b> Search<'a, 'b> {
             .find(|(_, attribute, party, _)| index.number == Some(*attribute) && is_window_exact(*party))
             .copied();
         let (pool, pivot) = (self.judge.pool, self.pivot);
-        let mut left = count.saturating_mul(SCANNED_PER_CANDIDATE);
+        let (mut left, most) = match reach {
+            Reach::Nearest => (count.saturating_mul(SCANNED_PER_CANDIDATE), count),
+            Reach::All { .. } => (usize::MAX, usize::MAX),
+        };
         let largest = self.judge.rules.teams.iter().map(|team| team.max).max().unwrap_or(0);
         let is_nearest_first = !self.sorts;
         index.candidates(pivot, region, |ticket| {
             left -= 1;
+            self.compared += 1;
             if let Some((_, attribute, _, limit)) = window {
                 let distance = (pool[ticket].averages[attribute] - pool[pivot].averages[attribute]).abs();
                 // The others are farther away.
@@ -205,11 +226,24 @@ impl<'a, 'b> Search<'a, 'b> {
                     return false;
                 }
             }
-            if pool[ticket].players.len() <= largest && self.suits(ticket, region) {
+            let suits = pool[ticket].players.len() <= largest
+                && self.suits(ticket, region)
+                && (reach == Reach::Nearest || self.suits_lastingly(ticket));
+            if suits {
                 candidates.push(ticket);
             }
-            left > 0 && candidates.len() < count
+            left > 0 && candidates.len() < most
         });
+        if let Reach::All { turn } = reach
+            && candidates.len() > count
+        {
+            if turn % 2 == 1 {
+                candidates.sort_by_cached_key(|ticket| mixed(pool[*ticket].tie ^ turn));
+            } else if self.sorts {
+                self.sort(&mut candidates);
+            }
+            candidates.truncate(count);
+        }
         if self.sorts {
             self.sort(&mut candidates);
         }
@@ -242,6 +276,21 @@ impl<'a, 'b> Search<'a, 'b> {
             }
             _ => true,
         }
+    }
+
+    /// Returns whether no rule is broken for good by the pivot and one candidate, in some teams.
+    fn suits_lastingly(&self, ticket: usize) -> bool {
+        let (judge, slots) = (self.judge, self.counts.len());
+        let mut lineup: Lineup = vec![Vec::new(); slots];
+        let mut holds = |one: usize, two: usize| {
+            lineup.iter_mut().for_each(Vec::clear);
+            lineup[one].push(self.pivot);
+            lineup[two].push(ticket);
+            self.lasting
+                .iter()
+                .all(|(rule, bounds)| judge.excess(&judge.rules.rules[*rule], &lineup, *bounds) == 0.0)
+        };
+        self.lasting.is_empty() || (0..slots).any(|one| (0..slots).any(|two| holds(one, two)))
     }
 
     /// Counts an evaluation.
@@ -517,6 +566,13 @@ impl<'a, 'b> Search<'a, 'b> {
             }
         }
     }
+}
+
+/// Mixes a number, so that its bits look random (the finalizer of SplitMix64).
+fn mixed(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 fn is_within(low: f64, high: f64, limit: f64) -> bool {
