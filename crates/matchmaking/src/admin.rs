@@ -4,9 +4,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Json;
 use axum::extract::{Path, Query};
+use base::Clock;
 use base::error::Coded;
 use base::id::Uuid;
-use base::{Clock, Timestamp};
 use buffa::Message;
 use fleet::Fleet;
 use http_server::Problem;
@@ -18,14 +18,14 @@ use service::{Open, OperatorRoute, Role};
 
 use crate::engine::Profile;
 use crate::error::Error;
-use crate::model::{Moment, Ticket, TicketId};
-use crate::store::{AssignerFailure, DeleteOutcome, Store, TicketStatus};
+use crate::model::{Moment, TicketId};
+use crate::players::QUEUE_FIELD;
+use crate::store::{DeleteOutcome, Store, TicketStatus};
+use crate::why::{COMPARED, Obstacle, ObstacleCode, ProfileWhy, WhyReport, describe_failure};
 use crate::wire;
 
 /// The default number of listed tickets.
 const DEFAULT_LIMIT: usize = 100;
-/// How many tickets are read to explain why one waits.
-const EXPLAINED: usize = 1_000;
 
 /// Shown while engines fetch no tickets.
 const HELD_BACK: &str = "no engine fetches tickets: unrecorded matches have reached matchmaking.max_unrecorded; \
@@ -34,6 +34,13 @@ const HELD_BACK: &str = "no engine fetches tickets: unrecorded matches have reac
 /// Shown while no engine runs.
 const NO_ENGINE: &str = "no running process has the role matchmaking-engine, so only Directors make matches: start one \
                          with `playhouse serve --roles matchmaking-engine`, or check that a Director calls FetchMatches";
+
+/// Shown if a process has no profiles.
+const NO_PROFILES: &str = "this process has no [matchmaking.profiles.NAME], so it cannot say why";
+
+/// Shown if every pool excludes a ticket.
+const NO_PROFILE_ADMITS: &str = "no running match function takes it: every pool of every profile excludes it, so only a \
+                                 Director could match it";
 
 /// Matchmaking as operators see it.
 #[derive(Clone, Debug)]
@@ -143,16 +150,9 @@ impl MatchmakingAdmin {
     /// Returns one ticket with its state and the reasons for it.
     pub async fn show(&self, id: &str) -> Result<TicketReport, Error> {
         let id = parse(id)?;
-        let status = self.store.status(&id).await?;
-        if status.found.data.is_none() && status.found.assignment.is_none() && !status.is_indexed {
-            return Err(Error::NotFound(id.to_string()));
-        }
+        let status = self.find(&id).await?;
         let summary = self.summary(&id, &status);
-        let mut why = self.why(&id, summary.state, &status).await?;
-        let needs_engine = matches!(summary.state, TicketState::Waiting | TicketState::Pending);
-        if needs_engine && status.holder.is_none() && !self.has_engine().await {
-            why.insert(0, NO_ENGINE.to_owned());
-        }
+        let why = self.explain(&id, &status).await?.lines;
         let ticket =
             status.found.data.as_ref().and_then(|data| openmatch::Ticket::decode_from_slice(data).ok());
         let assignment = status
@@ -231,54 +231,102 @@ impl MatchmakingAdmin {
         Moment::from(self.clock.now())
     }
 
-    async fn why(
-        &self,
-        id: &TicketId,
-        state: TicketState,
-        status: &TicketStatus,
-    ) -> Result<Vec<String>, Error> {
+    /// Returns why a ticket is not assigned.
+    pub async fn why(&self, id: &str) -> Result<WhyReport, Error> {
+        let id = parse(id)?;
+        let status = self.find(&id).await?;
+        self.explain(&id, &status).await
+    }
+
+    async fn find(&self, id: &TicketId) -> Result<TicketStatus, Error> {
+        let status = self.store.status(id).await?;
+        if status.found.data.is_none() && status.found.assignment.is_none() && !status.is_indexed {
+            return Err(Error::NotFound(id.to_string()));
+        }
+        Ok(status)
+    }
+
+    async fn explain(&self, id: &TicketId, status: &TicketStatus) -> Result<WhyReport, Error> {
+        let TicketSummary { state, age_seconds, .. } = self.summary(id, status);
+        let data = status.found.data.as_ref();
+        let ticket = data.and_then(|data| wire::decode_ticket(id.clone(), data).ok());
+        let queue = ticket.as_ref().and_then(|ticket| ticket.fields.strings.get(QUEUE_FIELD).cloned());
+        let (ids, in_matchmaking) = self.store.list(self.limit.min(COMPARED)).await?;
         let profiles = self.profiles();
-        Ok(match state {
-            TicketState::Assigned => Vec::new(),
-            TicketState::Expired => vec!["its data has expired; the next fetch removes it".to_owned()],
-            TicketState::Deindexed => vec!["it was removed from matchmaking (DeindexTicket)".to_owned()],
-            TicketState::Pending => {
-                let pending = match &status.holder {
-                    Some(holder) => format!(
-                        "a Director holds it in a match of profile {:?}, proposed by the match function at {}, or died while \
-                         doing so",
-                        holder.profile, holder.function
-                    ),
-                    None => {
-                        "an engine has fetched it and looks for a match, or died while doing so".to_owned()
-                    }
-                };
-                let failures = self.assigner_failures(|_| true).await?;
-                std::iter::once(pending).chain(failures).collect()
+        let mut report = WhyReport {
+            ticket_id: id.to_string(),
+            state,
+            age_seconds,
+            queue,
+            in_matchmaking,
+            compared: ids.len(),
+            obstacles: Vec::new(),
+            profiles: Vec::new(),
+            assigner_failures: Vec::new(),
+            lines: Vec::new(),
+        };
+        let mut add = |code: ObstacleCode, detail: &str| {
+            report.obstacles.push(Obstacle { code, detail: detail.to_owned() });
+        };
+        let needs_engine = matches!(state, TicketState::Waiting | TicketState::Pending);
+        if needs_engine && status.holder.is_none() && !self.has_engine().await {
+            add(ObstacleCode::NoEngine, NO_ENGINE);
+        }
+        match (state, &status.holder) {
+            (TicketState::Assigned, _) => return Ok(report),
+            (TicketState::Expired, _) => {
+                add(ObstacleCode::Expired, "its data has expired; the next fetch removes it");
             }
-            TicketState::Waiting if profiles.is_empty() => {
-                let failures = self.assigner_failures(|_| true).await?;
-                let none = "this process has no [matchmaking.profiles.NAME], so it cannot say why";
-                std::iter::once(none.to_owned()).chain(failures).collect()
+            (TicketState::Deindexed, _) => {
+                add(ObstacleCode::Deindexed, "it was removed from matchmaking (DeindexTicket)");
             }
-            TicketState::Waiting => {
-                let Some(data) = &status.found.data else { return Ok(Vec::new()) };
-                let Ok(ticket) = wire::decode_ticket(id.clone(), data) else {
-                    return Ok(vec!["its data is unreadable".to_owned()]);
-                };
-                let (ids, _) = self.store.list(self.limit.min(EXPLAINED)).await?;
-                let others = self.store.read(&ids).await?;
-                let held_back = self.store.is_held_back().await?.then(|| HELD_BACK.to_owned());
-                let obstacles =
-                    profiles.iter().flat_map(|profile| self.explain_profile(profile, &ticket, &others));
-                let admits = |name: &str| {
-                    let profile = profiles.iter().find(|profile| *profile.name == *name);
-                    profile.is_none_or(|profile| profile.admits(&ticket, self.now()))
-                };
-                let failures = self.assigner_failures(admits).await?;
-                held_back.into_iter().chain(obstacles).chain(failures).collect()
+            (TicketState::Pending, Some(holder)) => {
+                let detail = format!(
+                    "a Director holds it in a match of profile {:?}, proposed by the match function at {}, or died while \
+                     doing so",
+                    holder.profile, holder.function
+                );
+                add(ObstacleCode::HeldByDirector, &detail);
             }
-        })
+            (TicketState::Pending, None) => {
+                let detail = "an engine has fetched it and looks for a match, or died while doing so";
+                add(ObstacleCode::Fetched, detail);
+            }
+            (TicketState::Waiting, _) if ticket.is_none() => {
+                add(ObstacleCode::Unreadable, "its data is unreadable");
+            }
+            (TicketState::Waiting, _) => {
+                if self.store.is_held_back().await? {
+                    add(ObstacleCode::HeldBack, HELD_BACK);
+                }
+                if profiles.is_empty() {
+                    add(ObstacleCode::NoProfiles, NO_PROFILES);
+                }
+            }
+        }
+        // Every tick an engine fetches all waiting tickets for a moment, so a ticket that it has fetched waits, too.
+        if needs_engine
+            && status.holder.is_none()
+            && let Some(ticket) = &ticket
+        {
+            let sample = self.store.read(&ids).await?;
+            let now = self.now();
+            report.profiles =
+                profiles.iter().map(|profile| ProfileWhy::new(profile, ticket, &sample, now)).collect();
+            if !report.profiles.is_empty() && report.profiles.iter().all(|profile| !profile.admits) {
+                add(ObstacleCode::NoProfileAdmits, NO_PROFILE_ADMITS);
+            }
+        }
+        if needs_engine {
+            let concerns = |name: &str| {
+                let profile = report.profiles.iter().find(|profile| profile.profile == name);
+                profile.is_none_or(|profile| profile.admits)
+            };
+            let failures = self.store.assigner_failures().await?;
+            report.assigner_failures =
+                failures.into_iter().filter(|failure| concerns(&failure.profile)).collect();
+        }
+        Ok(report.with_lines(self.clock.now()))
     }
 
     /// Returns whether an engine runs. Assumes one if that is unknown.
@@ -299,49 +347,6 @@ impl MatchmakingAdmin {
         let concerned = failures.iter().filter(|failure| concerns(&failure.profile));
         Ok(concerned.map(|failure| describe_failure(failure, now)).collect())
     }
-
-    /// Explains, pool by pool, what keeps a ticket out of a match of this profile.
-    fn explain_profile(&self, profile: &Profile, ticket: &Ticket, others: &[Arc<Ticket>]) -> Vec<String> {
-        let now = self.now();
-        let tickets = others;
-        let explain = |pool: &Arc<crate::model::Pool>| -> Vec<String> {
-            let obstacles: Vec<String> =
-                pool.obstacles(ticket, now).map(|filter| format!("`{filter}`")).collect();
-            let place = format!("profile {}, pool {}", profile.name, pool.name);
-            if obstacles.is_empty() {
-                let admitted = others.iter().filter(|other| pool.admits(other, now)).count();
-                let count = base::counted(admitted.saturating_sub(1), "other ticket");
-                let sample = if others.len() == EXPLAINED { " of the 1,000 oldest" } else { "" };
-                let others = format!("{place}: admitted, with {count}{sample}");
-                let found = match profile.function.size() {
-                    Some(size) => format!("{others}; {} of {size} found", admitted.min(size)),
-                    None => others,
-                };
-                let pool: Vec<Arc<Ticket>> =
-                    tickets.iter().filter(|other| pool.admits(other, now)).cloned().collect();
-                let reasons = profile.function.explain(ticket, &pool, now);
-                std::iter::once(found)
-                    .chain(reasons.into_iter().map(|reason| format!("{place}: {reason}")))
-                    .collect()
-            } else {
-                vec![format!("{place}: excluded by {}", obstacles.join(", "))]
-            }
-        };
-        profile.pools.iter().flat_map(explain).collect()
-    }
-}
-
-/// Describes the failure, how often it happened, and when the next attempt is.
-fn describe_failure(failure: &AssignerFailure, now: Timestamp) -> String {
-    let AssignerFailure { profile, cause, failures, .. } = failure;
-    let seconds = |millis: i64| millis.max(0) / 1000;
-    let ago = seconds(now.as_millis() - failure.failed_at);
-    let next = seconds(failure.next_at - now.as_millis());
-    let times = if *failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
-    format!(
-        "profile {profile}: a match was found, but the last attempt to get a server failed {ago} s ago: {cause} \
-         (failed {times}; the next attempt is in {next} s)"
-    )
 }
 
 fn parse(id: &str) -> Result<TicketId, Error> {
@@ -361,11 +366,12 @@ const RELEASE: Operation = Operation::new(
     "playhouse tickets release {ticket_id}",
 );
 
-/// Returns the routes: `/tickets` (list), `/tickets/{ticket_id}` and its `release`.
+/// Returns the routes: `/tickets` (list), `/tickets/{ticket_id}` with its `why` and `release`.
 pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
     vec![
         OperatorRoute::get("/tickets", list),
         OperatorRoute::get("/tickets/{ticket_id}", show),
+        OperatorRoute::get("/tickets/{ticket_id}/why", why),
         OperatorRoute::delete("/tickets/{ticket_id}", delete).operation(DELETE),
         OperatorRoute::post("/tickets/{ticket_id}/release", release).operation(RELEASE),
     ]
@@ -402,6 +408,13 @@ async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<TicketReport>, Problem> {
     admin.show(&id).await.map(Json).map_err(problem)
+}
+
+async fn why(
+    Open(admin): Open<MatchmakingAdmin>,
+    Path(id): Path<String>,
+) -> Result<Json<WhyReport>, Problem> {
+    admin.why(&id).await.map(Json).map_err(problem)
 }
 
 async fn release(

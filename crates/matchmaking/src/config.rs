@@ -176,6 +176,7 @@ impl Config {
                 function: FunctionConfig::Fifo,
                 players: 2,
                 assigner: assigner.clone(),
+                max_wait: None,
                 pools: BTreeMap::new(),
             };
             self.profiles.insert("duel".to_owned(), profile);

@@ -5,7 +5,9 @@ mod backfills;
 mod definitions;
 mod steps;
 mod tickets;
+mod why;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
@@ -20,7 +22,7 @@ use crate::QUEUE_FIELD;
 use crate::admin::problem;
 use crate::allocation::database_problem;
 use crate::error::Error;
-use crate::model::{Moment, TicketId};
+use crate::model::{Moment, Ticket, TicketId};
 use crate::store::WaitingTimes;
 use crate::{Allocations, MatchmakingAdmin};
 
@@ -160,18 +162,24 @@ async fn waiting(console: &MatchmakingConsole) -> Result<Vec<Section>, Error> {
         queue_table.push([Cell::text(queue), Cell::number(count), Cell::Time(time(since.micros()))], []);
     }
     let empty = "This process has no [matchmaking.profiles.NAME], so it cannot say who is matched.";
-    let mut profile_table = Table::new(&["Profile", "#Tickets that it admits", "Oldest since"], empty);
+    let titles = ["Profile", "#Tickets that it admits", "#Starving", "Oldest since"];
+    let mut profile_table = Table::new(&titles, empty);
+    let mut warnings = Vec::new();
     for profile in admin.profiles().iter() {
-        let admitted = sample.iter().filter(|ticket| profile.admits(ticket, Moment::from(now)));
-        let (count, since) = admitted.fold((0_u64, None::<Moment>), |(count, since), ticket| {
-            (count + 1, Some(since.map_or(ticket.created, |since| since.min(ticket.created))))
-        });
+        let admitted: Vec<Arc<Ticket>> =
+            sample.iter().filter(|ticket| profile.admits(ticket, Moment::from(now))).cloned().collect();
+        let since = admitted.iter().map(|ticket| ticket.created).min();
         let since = Cell::optional(since, |since| Cell::Time(time(since.micros())));
-        profile_table.push([Cell::text(&*profile.name), Cell::number(count), since], []);
+        let starving = profile.max_wait.map(|_| profile.starving(&admitted, Moment::from(now)));
+        let starving = Cell::optional(starving, Cell::number);
+        profile_table.push([Cell::text(&*profile.name), Cell::number(admitted.len()), starving, since], []);
+        let found = profile.function.warnings(&admitted);
+        warnings.extend(found.into_iter().map(|warning| format!("Profile {}: {warning}.", profile.name)));
     }
     let about = format!("Of the {} oldest tickets.", times.oldest.len());
     let queues = Section::new("queues", "Queues and profiles");
     let queues = queues.text(about).block(queue_table).block(profile_table);
+    let queues = warnings.into_iter().fold(queues, |queues, text| queues.notice(Tone::Warning, text));
     let mut table = Table::new(&["Ticket", "Waits since", "Player", "Queue"], "No ticket waits.");
     for ticket in sample.iter().take(LISTED) {
         let player = Cell::optional(ticket.user, |user| {

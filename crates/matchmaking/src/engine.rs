@@ -20,9 +20,10 @@ mod plugins;
 mod propose;
 mod rules;
 mod settle;
+mod starving;
 mod webhook;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -114,6 +115,8 @@ struct Inner {
     allocations: Option<Allocations>,
     /// How many of our tickets are being assigned.
     settling: AtomicU64,
+    /// How many tickets of each profile starve, until all tickets were fetched once.
+    starving: Mutex<BTreeMap<Arc<str>, usize>>,
 }
 
 /// The result of the first half of a tick.
@@ -164,6 +167,7 @@ impl Engine {
             unreleased: Mutex::default(),
             allocations: None,
             settling: AtomicU64::new(0),
+            starving: Mutex::default(),
         }))
     }
 
@@ -197,6 +201,7 @@ impl Engine {
     /// engine fetches no tickets.
     pub fn set_profiles(&self, profiles: Vec<Profile>) {
         self.0.active.send_modify(|active| *active = Arc::new(active.followed_by(profiles)));
+        self.0.forget_starving();
         self.0.wake.notify_one();
     }
 

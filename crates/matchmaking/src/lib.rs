@@ -36,6 +36,7 @@ mod query;
 mod recorder;
 mod status;
 pub mod store;
+pub mod why;
 mod wire;
 mod wiring;
 

@@ -73,6 +73,7 @@ pub struct Instruments {
     rule_refused: Family<ProfileLabels, Counter>,
     rule_cut_short: Family<ProfileLabels, Counter>,
     rule_oldest_age: Family<ProfileLabels, Gauge<f64, AtomicU64>>,
+    starving: Family<ProfileLabels, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -177,6 +178,7 @@ impl Metrics {
             rule_refused: Family::default(),
             rule_cut_short: Family::default(),
             rule_oldest_age: Family::default(),
+            starving: Family::default(),
         };
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
@@ -317,6 +319,11 @@ impl Instruments {
         self.rule_oldest_age.get_or_create(&labels).set(seconds);
     }
 
+    pub(crate) fn set_starving(&self, profile: &str, tickets: usize) {
+        let labels = ProfileLabels { profile: profile.to_owned() };
+        self.starving.get_or_create(&labels).set(tickets.try_into().unwrap_or(i64::MAX));
+    }
+
     fn register_our_own(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("playhouse_matchmaking");
         registry.register_with_unit(
@@ -419,6 +426,11 @@ impl Instruments {
             "players_present",
             "Players with an open stream, if queues cancel the tickets of absent players",
             self.present.clone(),
+        );
+        registry.register(
+            "starving_tickets",
+            "Tickets without a match in the last tick that have waited for longer than max_wait of their profile",
+            self.starving.clone(),
         );
         registry.register("watchers", "Watchers of assignments", self.watchers.clone());
         let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());

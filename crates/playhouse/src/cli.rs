@@ -480,6 +480,11 @@ pub enum TicketsCommand {
         /// The id of the ticket
         ticket_id: String,
     },
+    /// Show why one ticket waits: by profile, pool and rule, with the nearest candidates
+    Why {
+        /// The id of the ticket
+        ticket_id: String,
+    },
     /// Return a ticket that an engine has fetched to matchmaking
     Release {
         /// The id of the ticket

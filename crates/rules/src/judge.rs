@@ -92,6 +92,11 @@ impl<'a> Judge<'a> {
         tickets.iter().map(|ticket| self.pool[*ticket].players.len()).sum()
     }
 
+    /// Returns the waiting time of a lineup that counts for a rule.
+    pub(crate) fn age(&self, age: Age, lineup: &Lineup) -> f64 {
+        self.ages(lineup).of(age)
+    }
+
     fn ages(&self, lineup: &Lineup) -> Ages {
         let (mut oldest, mut youngest, mut sum, mut count) = (0.0_f64, f64::INFINITY, 0.0, 0.0);
         for ticket in lineup.iter().flatten() {

@@ -42,35 +42,8 @@ impl RuleSet {
     }
 
     fn lint_attributes(&self, warnings: &mut Vec<Warning>) {
-        let mut used: BTreeSet<usize> =
-            self.role_attribute.into_iter().chain(self.quality.attribute).collect();
-        for rule in &self.rules {
-            let mut add = |attribute: usize| {
-                used.insert(attribute);
-            };
-            match &rule.kind {
-                RuleKind::Comparison { measurements, reference, .. }
-                | RuleKind::Collection { measurements, reference, .. } => {
-                    measurements.iter().for_each(|measurement| measurement.attributes(&mut add));
-                    if let Some(Reference::Expression(expression)) = reference {
-                        expression.attributes(&mut add);
-                    }
-                }
-                RuleKind::Distance { measurements, reference } => {
-                    measurements.iter().for_each(|measurement| measurement.attributes(&mut add));
-                    if let Reference::Expression(expression) = reference {
-                        expression.attributes(&mut add);
-                    }
-                }
-                RuleKind::BatchDistance { attribute }
-                | RuleKind::Sort { attribute, .. }
-                | RuleKind::Total { attribute }
-                | RuleKind::BlockList { attribute, .. } => add(*attribute),
-                RuleKind::Latency { .. } | RuleKind::Compound { .. } | RuleKind::PremadeSimilarity => {}
-            }
-        }
-        for (at, attribute) in self.attributes.iter().enumerate().filter(|(at, _)| !used.contains(at)) {
-            let _ = at;
+        let is_unused = |at: &usize| self.readers(*at).is_empty();
+        for attribute in (0..self.attributes.len()).filter(is_unused).map(|at| &self.attributes[at]) {
             let needed = if attribute.default.is_none() { ", and yet every ticket must have it" } else { "" };
             warnings.push(Warning {
                 position: None,

@@ -276,6 +276,43 @@ pub enum RuleKind {
     },
 }
 
+impl RuleKind {
+    /// Returns its `type` in the document.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Comparison { .. } => "comparison",
+            Self::Distance { .. } => "distance",
+            Self::BatchDistance { .. } => "batch-distance",
+            Self::Collection { .. } => "collection",
+            Self::Latency { .. } => "latency",
+            Self::Sort { by: SortBy::Value, .. } => "absolute-sort",
+            Self::Sort { by: SortBy::Distance, .. } => "distance-sort",
+            Self::Compound { .. } => "compound",
+            Self::Total { .. } => "total",
+            Self::PremadeSimilarity => "premade-similarity",
+            Self::BlockList { .. } => "block-list",
+        }
+    }
+
+    /// Calls `found` with every attribute that the rule reads.
+    pub(crate) fn attributes(&self, found: &mut impl FnMut(usize)) {
+        let (measurements, reference) = match self {
+            Self::Comparison { measurements, reference, .. }
+            | Self::Collection { measurements, reference, .. } => (measurements, reference.as_ref()),
+            Self::Distance { measurements, reference } => (measurements, Some(reference)),
+            Self::BatchDistance { attribute }
+            | Self::Sort { attribute, .. }
+            | Self::Total { attribute }
+            | Self::BlockList { attribute, .. } => return found(*attribute),
+            Self::Latency { .. } | Self::Compound { .. } | Self::PremadeSimilarity => return,
+        };
+        measurements.iter().for_each(|measurement| measurement.attributes(found));
+        if let Some(Reference::Expression(expression)) = reference {
+            expression.attributes(found);
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reference {
     /// The number in [`Rule::reference`].
@@ -381,6 +418,21 @@ impl RuleSet {
     /// Returns the fewest players of a match whose oldest ticket has this age in seconds.
     pub fn min_players(&self, age: f64) -> usize {
         self.slots.iter().map(|slot| self.teams[slot.team].min_at(age)).sum()
+    }
+
+    /// Returns the names of the rules that read an attribute, and of the other settings that do.
+    pub(crate) fn readers(&self, attribute: usize) -> Vec<Arc<str>> {
+        let reads = |rule: &&Rule| {
+            let mut reads = false;
+            rule.kind.attributes(&mut |at| reads |= at == attribute);
+            reads
+        };
+        let mut readers: Vec<Arc<str>> =
+            self.rules.iter().filter(reads).map(|rule| rule.name.clone()).collect();
+        let others = [("role_attribute", self.role_attribute), ("quality", self.quality.attribute)];
+        readers
+            .extend(others.iter().filter(|(_, at)| *at == Some(attribute)).map(|(name, _)| Arc::from(*name)));
+        readers
     }
 
     pub(crate) fn attribute(&self, name: &str) -> Option<usize> {

@@ -238,7 +238,7 @@ impl Case {
             for (ticket, expected) in &step.why {
                 let found = match rules.why(ticket, &tickets, step.at).map(|why| why.reason) {
                     None => "it does not wait".to_owned(),
-                    Some(Reason::Rule(rule) | Reason::NoLineup(Some(rule))) => rule.to_string(),
+                    Some(Reason::Rule { rule } | Reason::NoLineup { rule: Some(rule) }) => rule.to_string(),
                     Some(other) => format!("{other:?}"),
                 };
                 if found != *expected {

@@ -1,68 +1,146 @@
-//! Why a ticket waits: which rule keeps it from others, and when relaxations will admit them.
+//! Why a ticket waits: which rule keeps it from others, by how much, and when relaxations will admit them.
 
-use std::collections::BTreeSet;
+mod pair;
+mod text;
+mod unsent;
+
 use std::sync::Arc;
 
-use crate::judge::{Bounds, Judge, Lineup};
+use serde::Serialize;
+
+use self::pair::Pair;
+use crate::judge::Judge;
 use crate::matcher::{Matcher, Options, Pass, Pool};
-use crate::model::{Rule, RuleSet};
+use crate::model::{Rule, RuleSet, Schedule};
 use crate::ticket::Ticket;
+
+pub use self::unsent::Unsent;
 
 /// How many of the nearest candidates are listed.
 const NEAREST: usize = 5;
 /// In a large pool only so many candidates, the oldest, are compared.
 const MAX_COMPARED: usize = 10_000;
 
-/// Why a ticket waits.
-#[derive(Clone, Debug, PartialEq)]
+/// Why a ticket waits. [`Why::lines`] says the same in sentences.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Why {
     pub reason: Reason,
+    /// How long it has waited, in seconds.
+    #[serde(rename = "waited_seconds")]
+    pub waited: f64,
     /// How many other tickets were compared with it.
     pub candidates: usize,
-    /// How many of them pass each rule together with it. Rules about whole matches are left out.
-    pub rules: Vec<RuleCount>,
+    /// Every rule that a match must pass.
+    pub rules: Vec<RuleWhy>,
     /// The candidates with the fewest broken rules.
     pub nearest: Vec<Near>,
+    /// The attributes that the rules read and that no ticket of the pool has.
+    pub unsent: Vec<Unsent>,
 }
 
 /// What keeps a ticket from a match.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "code", rename_all = "snake_case")]
 pub enum Reason {
     /// It is matched now.
     Matched,
     /// The rule set cannot match it.
-    Refused(String),
+    Refused { detail: String },
     /// There are too few players, whatever the rules.
     TooFewPlayers { waiting: usize, needed: usize },
     /// This rule admits the fewest candidates.
-    Rule(Arc<str>),
+    Rule { rule: Arc<str> },
     /// Pairs pass all rules, but no lineup of whole teams does. The rule, if one was always broken.
-    NoLineup(Option<Arc<str>>),
+    NoLineup { rule: Option<Arc<str>> },
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct RuleCount {
+/// What one rule needs, and who passes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RuleWhy {
     pub rule: Arc<str>,
-    pub passed: usize,
-    pub failed: usize,
+    /// Its type, as in the document.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Whether a relaxation has turned it off.
+    pub is_off: bool,
+    /// What it needs now, if this ticket is the one whose waiting time counts.
+    pub limits: Vec<Limit>,
+    /// In how many seconds a limit changes, or the rule is turned off.
+    #[serde(rename = "changes_in_seconds")]
+    pub changes_in: Option<f64>,
+    /// How many candidates pass it together with the ticket. `None` if only whole matches can be judged.
+    pub passed: Option<usize>,
+    pub failed: Option<usize>,
+    /// The candidate that fails by the least.
+    pub nearest_miss: Option<Miss>,
+}
+
+/// A limit of a rule at a waiting time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    /// `min`, `max`, `max_distance` or `reference`.
+    pub name: &'static str,
+    /// `None` while there is no limit.
+    pub value: Option<f64>,
+    /// The waiting time at which it took this value.
+    #[serde(rename = "since_seconds")]
+    pub since: f64,
+    /// The next value.
+    pub next: Option<NextLimit>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NextLimit {
+    pub value: Option<f64>,
+    #[serde(rename = "in_seconds")]
+    pub seconds: f64,
+}
+
+/// By how much a candidate fails a rule. The numbers are missing if the rule compares no numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Miss {
+    pub ticket: Arc<str>,
+    pub value: Option<f64>,
+    /// What the rule admits to these two tickets.
+    pub limit: Option<f64>,
+    pub by: Option<f64>,
 }
 
 /// A candidate and what separates it from the ticket.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Near {
     pub ticket: Arc<str>,
     pub broken: Vec<Arc<str>>,
     /// In how many seconds relaxations admit it, if they do. 0: now.
+    #[serde(rename = "admitted_in_seconds")]
     pub admitted_in: Option<f64>,
+}
+
+/// How the candidates fare with a rule that looks at two tickets.
+#[derive(Debug, Default)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    /// The candidate that breaks it by the least, and by how much.
+    nearest: Option<(usize, f64)>,
 }
 
 impl RuleSet {
     /// Explains why a ticket waits among others. Returns none if the ticket is not among them.
     pub fn why(&self, ticket: &str, tickets: &[Ticket], now: i64) -> Option<Why> {
-        let nothing = |reason| Why { reason, candidates: 0, rules: Vec::new(), nearest: Vec::new() };
+        let waited = |created: i64| now.saturating_sub(created).max(0) as f64 / 1000.0;
+        let unsent = self.unsent(tickets);
         let pool = Pool::new(self, tickets, 0);
         if let Some(refusal) = pool.refused.iter().find(|refusal| &*refusal.ticket == ticket) {
-            return Some(nothing(Reason::Refused(refusal.reason.clone())));
+            let created = tickets.iter().find(|other| &*other.id == ticket)?.created;
+            return Some(Why {
+                reason: Reason::Refused { detail: refusal.reason.clone() },
+                waited: waited(created),
+                candidates: 0,
+                rules: Vec::new(),
+                nearest: Vec::new(),
+                unsent,
+            });
         }
         let mine = pool.candidates.iter().position(|candidate| &*candidate.id == ticket)?;
         let judge = pool.judge(self, now);
@@ -70,17 +148,21 @@ impl RuleSet {
             (0..pool.candidates.len()).filter(|at| *at != mine).take(MAX_COMPARED).collect();
         let rules: Vec<&Rule> =
             self.conditions().map(|(_, rule)| rule).filter(|rule| rule.is_pairwise(self)).collect();
-        let mut counts: Vec<RuleCount> =
-            rules.iter().map(|rule| RuleCount { rule: rule.name.clone(), passed: 0, failed: 0 }).collect();
+        let mut counts: Vec<Count> = rules.iter().map(|_| Count::default()).collect();
         let mut near = Vec::new();
         for other in &others {
+            let pair = Pair { judge: &judge, one: mine, two: *other };
             let mut broken = Vec::new();
             for (rule, count) in rules.iter().zip(&mut counts) {
-                if passes_pair(&judge, rule, mine, *other) {
+                let excess = pair.excess(rule);
+                if excess == 0.0 {
                     count.passed += 1;
                 } else {
                     count.failed += 1;
                     broken.push(*rule);
+                    if count.nearest.is_none_or(|(_, least)| excess < least) {
+                        count.nearest = Some((*other, excess));
+                    }
                 }
             }
             near.push((*other, broken));
@@ -90,11 +172,20 @@ impl RuleSet {
         let nearest = near.iter().take(NEAREST).map(|(other, broken)| Near {
             ticket: pool.candidates[*other].id.clone(),
             broken: broken.iter().map(|rule| rule.name.clone()).collect(),
-            admitted_in: admitted_in(&judge, &rules, mine, *other),
+            admitted_in: Pair { judge: &judge, one: mine, two: *other }.admitted_in(&rules),
         });
         let nearest = nearest.collect();
-        let reason = self.reason(&pool, &judge, mine, &near, &counts);
-        Some(Why { reason, candidates: others.len(), rules: counts, nearest })
+        let named: Vec<(&Rule, &Count)> = rules.iter().copied().zip(&counts).collect();
+        let reason = self.reason(&pool, &judge, mine, &near, &named);
+        let age = pool.candidates[mine].age(now);
+        let of_rule = |(_, rule): (usize, &Rule)| {
+            let count = named.iter().find(|(other, _)| std::ptr::eq(*other, rule)).map(|(_, count)| *count);
+            let miss = count.and_then(|count| count.nearest);
+            let miss = miss.map(|(other, _)| Pair { judge: &judge, one: mine, two: other }.miss(rule));
+            RuleWhy::new(rule, age, count, miss)
+        };
+        let rules = self.conditions().map(of_rule).collect();
+        Some(Why { reason, waited: age, candidates: others.len(), rules, nearest, unsent })
     }
 
     fn reason(
@@ -103,7 +194,7 @@ impl RuleSet {
         judge: &Judge<'_>,
         mine: usize,
         near: &[(usize, Vec<&Rule>)],
-        counts: &[RuleCount],
+        counts: &[(&Rule, &Count)],
     ) -> Reason {
         let mut matcher = Matcher::new(*judge, Options::default());
         let mut pass = Pass { evaluations: vec![Default::default(); self.rules.len()], ..Pass::default() };
@@ -130,54 +221,61 @@ impl RuleSet {
                 .sum::<usize>();
         if admitted < needed {
             // The rule that alone keeps most candidates away; else the one that fails most.
-            let alone = |count: &RuleCount| {
-                near.iter().filter(|(_, broken)| broken.len() == 1 && broken[0].name == count.rule).count()
+            let alone = |rule: &Rule| {
+                near.iter().filter(|(_, broken)| broken.len() == 1 && broken[0].name == rule.name).count()
             };
-            let binding = counts.iter().max_by_key(|count| (alone(count), count.failed));
-            if let Some(binding) = binding.filter(|count| count.failed > 0) {
-                return Reason::Rule(binding.rule.clone());
+            let binding = counts.iter().max_by_key(|(rule, count)| (alone(rule), count.failed));
+            if let Some((rule, _)) = binding.filter(|(_, count)| count.failed > 0) {
+                return Reason::Rule { rule: rule.name.clone() };
             }
         }
         let never: Option<usize> = self
             .conditions()
             .map(|(at, _)| at)
             .find(|at| pass.evaluations[*at].failed > 0 && pass.evaluations[*at].passed == 0);
-        Reason::NoLineup(never.map(|at| self.rules[at].name.clone()))
+        Reason::NoLineup { rule: never.map(|at| self.rules[at].name.clone()) }
     }
 }
 
-/// Returns whether two tickets pass a rule, whichever teams they are in.
-fn passes_pair(judge: &Judge<'_>, rule: &Rule, one: usize, two: usize) -> bool {
-    let slots = judge.rules.slots.len();
-    (0..slots).any(|other| {
-        let mut lineup: Lineup = vec![Vec::new(); slots];
-        lineup[0].push(one);
-        lineup[other].push(two);
-        judge.excess(rule, &lineup, Bounds { min: rule.is_min_pairwise(), max: true }) == 0.0
-    })
-}
-
-/// Returns in how many seconds two tickets pass all rules.
-fn admitted_in(judge: &Judge<'_>, rules: &[&Rule], one: usize, two: usize) -> Option<f64> {
-    let mut moments: BTreeSet<i64> = [judge.now].into();
-    for schedule in rules.iter().flat_map(|rule| rule.schedules()).map(|(_, schedule)| schedule) {
-        for change in schedule.changes() {
-            for ticket in [one, two] {
-                let at = judge.pool[ticket].created + (change * 1000.0).ceil() as i64;
-                moments.extend((at > judge.now).then_some(at));
-            }
-            // Of averages: half way between the two.
-            let middle = i64::midpoint(judge.pool[one].created, judge.pool[two].created)
-                + (change * 1000.0).ceil() as i64
-                + 1;
-            moments.extend((middle > judge.now).then_some(middle));
+impl RuleWhy {
+    fn new(rule: &Rule, age: f64, count: Option<&Count>, nearest_miss: Option<Miss>) -> Self {
+        let limits: Vec<Limit> = rule
+            .schedules()
+            .into_iter()
+            .filter(|(name, schedule)| *name != "off" && !schedule.is_absent())
+            .map(|(name, schedule)| Limit::new(name, schedule, age))
+            .collect();
+        let is_off = rule.is_off(age);
+        let switches = rule.off.changes().into_iter().filter(|at| *at > age && rule.is_off(*at) != is_off);
+        let next = limits.iter().filter_map(|limit| limit.next.as_ref()).map(|next| next.seconds);
+        let changes_in = next.chain(switches.map(|at| at - age)).reduce(f64::min);
+        Self {
+            rule: rule.name.clone(),
+            kind: rule.kind.word(),
+            is_off,
+            limits,
+            changes_in,
+            passed: count.map(|count| count.passed),
+            failed: count.map(|count| count.failed),
+            nearest_miss,
         }
     }
-    moments.into_iter().find_map(|now| {
-        let then = Judge { now, ..*judge };
-        let holds = rules.iter().all(|rule| passes_pair(&then, rule, one, two));
-        holds.then(|| (now - judge.now) as f64 / 1000.0)
-    })
+}
+
+impl Limit {
+    fn new(name: &'static str, schedule: &Schedule, age: f64) -> Self {
+        let value = schedule.at(age);
+        let changes = schedule.changes();
+        let before = |at: f64| schedule.at(at.next_down());
+        let since = changes.iter().filter(|at| **at <= age && before(**at) != schedule.at(**at));
+        let next = changes.iter().find(|at| **at > age && schedule.at(**at) != value);
+        Self {
+            name,
+            value,
+            since: since.copied().fold(0.0, f64::max),
+            next: next.map(|at| NextLimit { value: schedule.at(*at), seconds: at - age }),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -207,8 +305,15 @@ mod tests {
     fn binding_rule_and_the_time_of_admission_are_named() {
         let tickets = [ticket("anna", 0, 100.0), ticket("ben", 5_000, 180.0), ticket("carl", 5_000, 400.0)];
         let why = rules("").why("ben", &tickets, 6_000).unwrap();
-        assert_eq!(why.reason, Reason::Rule("skill".into()));
-        assert_eq!(why.rules, [RuleCount { rule: "skill".into(), passed: 0, failed: 2 }]);
+        assert_eq!(why.reason, Reason::Rule { rule: "skill".into() });
+        assert_eq!((why.waited, why.candidates, why.rules.len()), (1.0, 2, 1));
+        let skill = &why.rules[0];
+        assert_eq!((skill.passed, skill.failed, skill.kind), (Some(0), Some(2), "batch-distance"));
+        let next = Some(NextLimit { value: Some(50.0), seconds: 9.0 });
+        assert_eq!(skill.limits, [Limit { name: "max", value: Some(10.0), since: 0.0, next }]);
+        assert_eq!(skill.changes_in, Some(9.0));
+        let miss = Miss { ticket: "anna".into(), value: Some(80.0), limit: Some(10.0), by: Some(70.0) };
+        assert_eq!(skill.nearest_miss, Some(miss));
         let anna = why.nearest.iter().find(|near| &*near.ticket == "anna").unwrap();
         // Anna is the older one: her 30 seconds end at 30.
         assert_eq!((anna.broken.as_slice(), anna.admitted_in), (["skill".into()].as_slice(), Some(24.0)));
@@ -226,7 +331,7 @@ mod tests {
             ticket("dora", 0, 300.0),
         ];
         let why = rules.why("anna", &tickets, 0).unwrap();
-        assert_eq!(why.reason, Reason::Rule("near".into()));
+        assert_eq!(why.reason, Reason::Rule { rule: "near".into() });
     }
 
     #[test]
@@ -242,7 +347,7 @@ mod tests {
         assert!(rules.why("zoe", &two, 0).is_none());
         let bare = Ticket { players: vec![Player::default()], ..ticket("anna", 0, 0.0) };
         assert!(
-            matches!(rules.why("anna", &[bare], 0).unwrap().reason, Reason::Refused(why) if why.contains("skill is missing"))
+            matches!(rules.why("anna", &[bare], 0).unwrap().reason, Reason::Refused { detail } if detail.contains("skill is missing"))
         );
     }
 }

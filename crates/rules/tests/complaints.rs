@@ -96,7 +96,7 @@ fn ticket_that_never_matches_is_told_why() {
     let mode = |word: &str| [("mode", Value::Text(word.into()))];
     let tickets = [ticket("anna", 0, 1, &mode("coop")), ticket("ben", 0, 1, &mode("duel"))];
     let why = rules.why("anna", &tickets, 60_000).unwrap();
-    assert_eq!(why.reason, Reason::Rule("mode".into()));
+    assert_eq!(why.reason, Reason::Rule { rule: "mode".into() });
     assert_eq!(why.nearest[0].admitted_in, None, "no relaxation ever admits the other");
 }
 

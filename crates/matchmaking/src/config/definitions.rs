@@ -212,9 +212,11 @@ impl ResolvedDefinitions {
                         let (rules, version) = self.rule_sets.get(set)?;
                         let function =
                             RuleFunction::new(name.as_str().into(), rules.clone(), metrics.clone());
+                        let function = function.with_max_wait(profile.max_wait);
                         Arc::new(function.with_definition(set, *version))
                     }
                 },
+                max_wait: profile.max_wait,
                 assigner: assigners.get(&profile.assigner)?.clone(),
             })
         };

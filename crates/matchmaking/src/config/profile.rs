@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::config::{Choice, Reader, Section, check_table_name};
 use rules::RuleSet;
@@ -14,6 +15,8 @@ pub(super) struct ProfileConfig {
     pub(super) function: FunctionConfig,
     pub(super) players: u32,
     pub(super) assigner: String,
+    /// A ticket that has waited for longer counts as starving.
+    pub(super) max_wait: Option<Duration>,
     pub(super) pools: BTreeMap<String, PoolConfig>,
 }
 
@@ -91,10 +94,16 @@ impl Section for ProfileConfig {
     fn read(reader: &mut Reader<'_>) -> Self {
         let kind = reader.get("function");
         let rules: Option<String> = reader.optional("rules");
+        let max_wait: Option<Duration> = reader.optional("max_wait");
+        let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
+        reader.check(&["max_wait"], max_wait.is_none_or(|wait| range.contains(&wait)), || {
+            "must be from 1s to 1d".to_owned()
+        });
         Self {
             function: read_function(reader, kind, rules),
             players: reader.get_within("players", 1..=1000),
             assigner: reader.required("assigner"),
+            max_wait,
             pools: reader.tables("pools"),
         }
     }

@@ -4,7 +4,7 @@ use http_server::Problem;
 use screens::{ActionLink, Block, Cell, Section, Tone, View};
 use service::ScreenRequest;
 
-use super::{MatchmakingConsole, time};
+use super::{MatchmakingConsole, time, why};
 use crate::admin::{TicketState, problem};
 use crate::error::Error;
 use crate::model::TicketId;
@@ -38,18 +38,15 @@ pub(super) async fn show(console: MatchmakingConsole, request: ScreenRequest) ->
         TicketState::Waiting | TicketState::Deindexed => vec![delete(&id)],
         TicketState::Assigned | TicketState::Expired => Vec::new(),
     };
-    let mut why = Section::new("why", "Why it waits");
-    why = if report.why.is_empty() {
-        why.text("It does not wait.")
-    } else {
-        report.why.iter().fold(why, |why, reason| why.text(reason.clone()))
-    };
+    let reasons = console.admin.why(name).await.map_err(problem)?;
     let data = report.ticket.and_then(|ticket| serde_json::to_string_pretty(&ticket).ok());
     let data = Section::new("data", "Data").block(match data {
         Some(data) => Block::Code(data),
         None => Block::Empty { text: "Its data has expired.".to_owned(), link: None },
     });
-    Ok(View::titled(format!("Ticket {id}")).section(section).section(why).section(data))
+    let view = View::titled(format!("Ticket {id}")).section(section).section(why::summary(&reasons));
+    let view = why::rule_sections(&reasons).into_iter().fold(view, View::section);
+    Ok(view.section(data))
 }
 
 /// Returns the cells of a ticket in a list: its id, state and time of creation.

@@ -59,6 +59,7 @@ mod tests {
             pools: Vec::new(),
             function: Arc::new(Fifo::new(2)),
             assigner: assigner.clone(),
+            max_wait: None,
         }
     }
 

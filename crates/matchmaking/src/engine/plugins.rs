@@ -5,12 +5,14 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::error::chain;
 use futures::future::BoxFuture;
 
 use crate::allocation::AbandonedMatch;
 use crate::model::{Assignment, Match, MatchId, Moment, Pool, Proposal, Ticket};
+use crate::why::RuleSetWhy;
 
 /// The error of a plugin, for the log.
 pub type PluginError = Box<dyn Error + Send + Sync>;
@@ -40,7 +42,17 @@ pub trait MatchFunction: Send + Sync + 'static {
         None
     }
 
-    /// Explains in a few lines why a ticket waits among others of its pool. Operators read them.
+    /// Explains why a ticket waits among others of its pool, if the function follows a rule set.
+    fn why(&self, _ticket: &Ticket, _others: &[Arc<Ticket>], _now: Moment) -> Option<RuleSetWhy> {
+        None
+    }
+
+    /// Returns what is wrong with the function for these waiting tickets, in sentences. Operators read them.
+    fn warnings(&self, _waiting: &[Arc<Ticket>]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Explains the same in a few lines. Operators read them. Functions with a rule set need only [`why`](Self::why).
     fn explain(&self, _ticket: &Ticket, _others: &[Arc<Ticket>], _now: Moment) -> Vec<String> {
         Vec::new()
     }
@@ -121,6 +133,8 @@ pub struct Profile {
     pub pools: Vec<Arc<Pool>>,
     pub function: Arc<dyn MatchFunction>,
     pub assigner: Arc<dyn Assigner>,
+    /// A ticket that has waited for longer counts as starving.
+    pub max_wait: Option<Duration>,
 }
 
 impl Profile {

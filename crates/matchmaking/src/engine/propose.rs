@@ -40,6 +40,7 @@ impl Inner {
         };
         if tickets.is_empty() {
             self.metrics.oldest_age.set(0.0);
+            self.report_starving(&[], true, now);
             return Ok(proposed);
         }
         let (matches, failures) = self.make_matches(&active.profiles, &tickets, now).await;
@@ -56,6 +57,7 @@ impl Inner {
         proposed.unmatched = tickets.into_iter().filter(|ticket| !matched.contains(&ticket.id)).collect();
         let oldest = proposed.unmatched.first().map_or(Duration::ZERO, |ticket| ticket.created.age(now));
         self.metrics.oldest_age.set(oldest.as_secs_f64());
+        self.report_starving(&proposed.unmatched, proposed.fetched < self.config.fetch_limit, now);
         self.cache(&proposed.unmatched, now);
         Ok(proposed)
     }

@@ -2,23 +2,26 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::FutureExt;
 use rules::model::AttributeKind;
-use rules::{Options, Pass, Player, Reason, RuleSet, Value};
+use rules::{Options, Pass, Player, RuleSet, Value};
 use serde_json::json;
 
 use super::plugins::{MatchFunction, PluginError, PluginFuture, Pools};
 use crate::metrics::Metrics;
 use crate::model::{Any, Assignment, Lineup, Moment, Proposal, Team, Ticket};
+use crate::why::RuleSetWhy;
 use crate::wire;
 
 /// The extension of a ticket with several players: a JSON list of them, as a text or as a `google.protobuf.Value`.
 pub const PLAYERS_EXTENSION: &str = "players";
 /// The prefix of the number fields that hold latencies: `latency.eu`.
 const LATENCY: &str = "latency.";
-/// How many of the nearest candidates an explanation names.
-const NEAREST: usize = 3;
+/// After this time a ticket without a match is compared with all others, unless `max_wait` is short.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes matches that follow a rule set.
 #[derive(Clone, Debug)]
@@ -28,16 +31,27 @@ pub struct RuleFunction {
     /// The definition of the rule set and its version, which matches carry.
     definition: Option<(Arc<str>, i64)>,
     metrics: Metrics,
+    patience: Duration,
+    /// The number of the next pass.
+    turn: Arc<AtomicU64>,
 }
 
 impl RuleFunction {
     pub fn new(profile: Arc<str>, rules: Arc<RuleSet>, metrics: Metrics) -> Self {
-        Self { profile, rules, definition: None, metrics }
+        Self { profile, rules, definition: None, metrics, patience: PATIENCE, turn: Arc::default() }
     }
 
     /// Sets the definition that the rule set comes from, with its version.
     pub fn with_definition(self, name: &str, version: i64) -> Self {
         Self { definition: Some((name.into(), version)), ..self }
+    }
+
+    /// Sets the waiting time that should not be exceeded. A ticket without a match is compared with all others from half of
+    /// it on, and after 30 s at the latest.
+    #[must_use]
+    pub fn with_max_wait(self, max_wait: Option<Duration>) -> Self {
+        let patience = max_wait.map_or(PATIENCE, |max_wait| PATIENCE.min(max_wait / 2));
+        Self { patience, ..self }
     }
 
     /// Finds matches in one pool after the other. A ticket that is in two pools is used once.
@@ -48,7 +62,9 @@ impl RuleFunction {
             let free: Vec<&Arc<Ticket>> =
                 tickets.iter().filter(|ticket| !taken.contains(&ticket.id)).collect();
             let prepared: Vec<rules::Ticket> = free.iter().map(|ticket| self.prepare(ticket)).collect();
-            let pass = self.rules.find_matches(&prepared, millis(pools.now), Options::default());
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let options = Options { patience: self.patience, turn, ..Options::default() };
+            let pass = self.rules.find_matches(&prepared, millis(pools.now), options);
             self.metrics.note_rule_pass(&self.profile, &self.rules, &pass);
             for made in &pass.matches {
                 let chosen = made.tickets().map(|at| free[at].clone()).collect();
@@ -167,37 +183,21 @@ impl MatchFunction for RuleFunction {
         finding.boxed()
     }
 
-    fn explain(&self, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> Vec<String> {
+    fn why(&self, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> Option<RuleSetWhy> {
         let mut pool: Vec<rules::Ticket> = others.iter().map(|other| self.prepare(other)).collect();
         if !others.iter().any(|other| other.id == ticket.id) {
             pool.push(self.prepare(ticket));
         }
-        let Some(why) = self.rules.why(ticket.id.as_str(), &pool, millis(now)) else { return Vec::new() };
-        let mut lines = vec![match &why.reason {
-            Reason::Matched => "the rules admit a match now".to_owned(),
-            Reason::Refused(reason) => format!("the rules never match it: {reason}"),
-            Reason::TooFewPlayers { waiting, needed } => format!("{waiting} of {needed} players wait"),
-            Reason::Rule(rule) => format!("rule {rule} keeps it from others"),
-            Reason::NoLineup(Some(rule)) => format!("every lineup of whole teams breaks rule {rule}"),
-            Reason::NoLineup(None) => "pairs pass every rule, but no lineup of whole teams does".to_owned(),
-        }];
-        let counts = why.rules.iter().map(|count| {
-            format!(
-                "rule {}: {} of {} pass",
-                count.rule,
-                count.passed,
-                base::counted((count.passed + count.failed) as u64, "candidate")
-            )
-        });
-        lines.extend(counts);
-        lines.extend(why.nearest.iter().filter(|near| !near.broken.is_empty()).take(NEAREST).map(|near| {
-            let when = match near.admitted_in {
-                Some(seconds) => format!("admitted in {seconds:.0} s"),
-                None => "never admitted".to_owned(),
-            };
-            format!("ticket {}: separated by {}, {when}", near.ticket, near.broken.join(", "))
-        }));
-        lines
+        Some(RuleSetWhy {
+            rule_set: self.rules.name.clone(),
+            version: self.rules.version.clone(),
+            why: self.rules.why(ticket.id.as_str(), &pool, millis(now))?,
+        })
+    }
+
+    fn warnings(&self, waiting: &[Arc<Ticket>]) -> Vec<String> {
+        let tickets: Vec<rules::Ticket> = waiting.iter().map(|ticket| self.prepare(ticket)).collect();
+        self.rules.lint_with(&tickets).iter().map(ToString::to_string).collect()
     }
 }
 
@@ -361,18 +361,23 @@ mod tests {
         assert!(text.contains("rule_oldest_age_seconds{profile=\"ranked\"} 5"), "{text}");
     }
 
+    fn explain(metrics: &Metrics, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> String {
+        function(metrics).why(ticket, others, now).unwrap().why.lines().join("\n")
+    }
+
     #[tokio::test]
     async fn explanation_names_the_rule_and_the_time_of_admission() {
         let metrics = Metrics::new(&mut Registry::default());
         let others: Vec<Arc<Ticket>> = [("a", 1000.0), ("b", 1080.0), ("c", 1080.0), ("d", 1085.0)]
             .map(|(id, skill)| Arc::new(ticket(id, skill)))
             .into();
-        let why = function(&metrics).explain(&others[0], &others, Moment::from_micros(4_000_000)).join("\n");
+        let why = explain(&metrics, &others[0], &others, Moment::from_micros(4_000_000));
         assert!(why.contains("rule skill keeps it from others"), "{why}");
         assert!(
             why.contains("rule skill: 0 of 3 candidates pass") && why.contains("rule region: 3 of 3"),
             "{why}"
         );
+        assert!(why.contains("max 50 (100 in 6 s); nearest miss: 80 with ticket b, 30 off"), "{why}");
         assert!(why.contains("separated by skill, admitted in 6 s"), "{why}");
     }
 
@@ -382,15 +387,10 @@ mod tests {
         let mut wrong = ticket("wrong", 0.0);
         wrong.fields.doubles.remove("skill");
         wrong.fields.strings.insert("skill".to_owned(), "40".to_owned());
-        let why = function(&metrics).explain(&wrong, &[], Moment::default()).join("\n");
+        let why = explain(&metrics, &wrong, &[], Moment::default());
         assert!(why.contains("skill must be a number, and is a string"), "{why}");
         let unreadable = party("odd", "not json");
-        assert!(
-            function(&metrics)
-                .explain(&unreadable, &[], Moment::default())
-                .join("\n")
-                .contains("has no players")
-        );
+        assert!(explain(&metrics, &unreadable, &[], Moment::default()).contains("has no players"));
         assert!(matches(&function(&metrics), vec![wrong, unreadable]).await.is_empty());
     }
 }

@@ -15,6 +15,7 @@ mod outages;
 mod plugins;
 mod recorder;
 mod webhook;
+mod why;
 mod world;
 
 use std::time::Duration;

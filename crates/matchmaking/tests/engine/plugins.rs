@@ -85,6 +85,7 @@ pub(crate) fn duels() -> Profile {
         pools: vec![pool(Vec::new())],
         function: Arc::new(Fifo::new(2)),
         assigner: each_its_own(),
+        max_wait: None,
     }
 }
 

@@ -221,6 +221,15 @@ impl World {
         self.create(Ticket { search_fields: MessageField::some(fields), ..Default::default() }).await
     }
 
+    /// Creates a ticket with one number.
+    pub(crate) async fn ticket_with(&self, field: &str, number: f64) -> TicketId {
+        let fields = SearchFields {
+            double_args: [(field.to_owned(), number)].into_iter().collect(),
+            ..Default::default()
+        };
+        self.create(Ticket { search_fields: MessageField::some(fields), ..Default::default() }).await
+    }
+
     /// Creates a ticket with this user id.
     pub(crate) async fn ticket_of(&self, user: &str) -> TicketId {
         let value = StringValue { value: user.to_owned(), ..Default::default() }.encode_to_bytes();

@@ -26,6 +26,10 @@ pub(super) async fn run(args: Tickets) -> anyhow::Result<ExitStatus> {
             let found = call(Method::GET, path(ticket_id)).await?;
             if args.target.json { found.to_string() } else { show(&found) }
         }
+        TicketsCommand::Why { ticket_id } => {
+            let found = call(Method::GET, format!("{}/why", path(ticket_id))).await?;
+            if args.target.json { found.to_string() } else { why(&found) }
+        }
         TicketsCommand::Release { ticket_id } => {
             call(Method::POST, format!("{}/release", path(ticket_id))).await?;
             format!("{ticket_id} is released and can be matched")
@@ -71,5 +75,20 @@ fn show(found: &Value) -> String {
     if found["ticket"].is_object() {
         lines.push(format!("\n{:#}", found["ticket"]));
     }
+    lines.join("\n")
+}
+
+fn why(found: &Value) -> String {
+    let mut lines = vec![format!("{}  {}", text(&found["ticket_id"]), text(&found["state"]))];
+    let age = found["age_seconds"].as_f64();
+    lines.extend(age.map(|seconds| format!("  created {seconds:.1} s ago")));
+    lines.extend(found["queue"].as_str().map(|queue| format!("  in queue {queue}")));
+    let count = found["in_matchmaking"].as_u64().unwrap_or_default();
+    lines.push(format!("  {} in matchmaking", base::counted(count, "ticket")));
+    let sentences = items(found, "lines");
+    if sentences.is_empty() {
+        lines.push("  it does not wait".to_owned());
+    }
+    lines.extend(sentences.iter().map(|line| format!("  {}", text(line))));
     lines.join("\n")
 }

@@ -26,6 +26,16 @@ impl TestProcess {
         Self::start_with(|program| program).await
     }
 
+    /// Starts with further settings in a file.
+    async fn start_with_config(config: &str) -> Self {
+        let folder = Folder::fresh().unwrap();
+        let file = folder.path().join("more.toml");
+        std::fs::write(&file, config).unwrap();
+        let process = Self::start_with(|program| program.args(["--config", file.to_str().unwrap()])).await;
+        drop(folder);
+        process
+    }
+
     async fn start_with(change: impl FnOnce(Program) -> Program) -> Self {
         let folder = Folder::fresh().unwrap();
         let running = change(shop::embedded(&folder)).start().unwrap();

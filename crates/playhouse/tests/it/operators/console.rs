@@ -4,6 +4,7 @@ use reqwest::header::{ACCEPT, CONTENT_SECURITY_POLICY, COOKIE, LOCATION, ORIGIN,
 use reqwest::redirect::Policy;
 use reqwest::{Response, StatusCode, Url};
 use service::{Access, Credential};
+use testkit::eventually;
 
 use super::super::shop::TOKEN;
 use super::*;
@@ -291,4 +292,95 @@ async fn disabled_console_has_no_page() {
     for path in ["/console", "/console/sign-in"] {
         assert_eq!(browser.open(path).await.status(), StatusCode::NOT_FOUND, "{path}");
     }
+}
+
+/// A profile with a rule set, in which nobody sends `level`.
+const RANKED: &str = r#"
+[matchmaking.profiles.ranked]
+function = "rules"
+assigner = "one_each"
+max_wait = "1s"
+rules = """
+name = "ranked"
+[attributes.skill]
+type = "number"
+[attributes.level]
+type = "number"
+default = 1
+[teams.side]
+count = 2
+max = 1
+[rules.fair]
+type = "batch-distance"
+attribute = "skill"
+max = 50
+relax = [{ after = 3600, max = 100 }]
+[rules.grown]
+type = "total"
+attribute = "level"
+max = 10
+"""
+[matchmaking.assigners.one_each]
+addresses = ["{match_id}.test:7777"]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reasons_why_a_ticket_waits_are_shown_by_route_command_and_console() {
+    let process = TestProcess::start_with_config(RANKED).await;
+    let url = process.url("open_match", "/v1/frontendservice/tickets");
+    let create = async |skill: f64| {
+        let ticket = json!({ "ticket": { "search_fields": { "double_args": { "skill": skill } } } });
+        let made: Value = process.client.post(&url).json(&ticket).send().await.unwrap().json().await.unwrap();
+        made["id"].as_str().unwrap().to_owned()
+    };
+    let (anna, ben) = (create(1_000.0).await, create(1_080.0).await);
+
+    let why = eventually("the ticket starves", PATIENCE, async || {
+        let request = process.client.get(process.url("admin", &format!("/tickets/{anna}/why")));
+        let why: Value = request.bearer_auth(READER_TOKEN).send().await.unwrap().json().await.unwrap();
+        (why["profiles"][0]["is_starving"] == true).then_some(why.clone()).ok_or(why)
+    })
+    .await;
+    let rules = &why["profiles"][0]["pools"][0]["rules"];
+    assert_eq!(rules["reason"], json!({ "code": "rule", "rule": "fair" }));
+    assert_eq!((&rules["rules"][0]["passed"], &rules["rules"][0]["failed"]), (&json!(0), &json!(1)));
+    let miss = json!({ "ticket": ben, "value": 80.0, "limit": 50.0, "by": 30.0 });
+    assert_eq!(rules["rules"][0]["nearest_miss"], miss);
+    assert_eq!(rules["unsent"][0]["attribute"], "level");
+    let unknown = process.client.get(process.url("admin", "/tickets/unknown/why")).bearer_auth(READER_TOKEN);
+    assert_eq!(unknown.send().await.unwrap().status(), StatusCode::NOT_FOUND);
+
+    let admin = process.url("admin", "");
+    let command = |args: &[&str]| {
+        let command = playhouse(&["tickets", "--admin", &admin]).args(args.iter().copied());
+        command.env("PLAYHOUSE_OPERATOR_TOKEN", READER_TOKEN)
+    };
+    let (code, shown, errors) = run(command(&["why", &anna])).await;
+    assert_eq!(code, 0, "{errors}");
+    for line in [
+        "2 tickets in matchmaking",
+        "profile ranked, pool all: rule fair keeps it from others",
+        &format!("nearest miss: 80 with ticket {ben}, 30 off"),
+        "no waiting ticket sends level",
+        "it starves",
+    ] {
+        assert!(shown.contains(line), "{line:?} is not in\n{shown}");
+    }
+    let (_, shown, _) = run(command(&["--json", "why", &anna])).await;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["profiles"][0]["pools"][0]["rules"]["rules"][0]["nearest_miss"], miss);
+
+    let mut browser = Browser::signed_in(&process, READER_TOKEN).await;
+    let page = text_of(browser.open(&format!("/console/tickets/{anna}")).await).await;
+    for part in ["rule fair keeps it from others", "max 50 (100 in", "batch-distance", "80 with ticket"] {
+        assert!(page.contains(part), "{part:?} is not in {page}");
+    }
+    assert!(page.contains(&format!("/console/tickets/{ben}")), "the nearest candidate is a link");
+    let page = text_of(browser.open("/console/matchmaking").await).await;
+    assert!(page.contains("Profile ranked: no waiting ticket sends level, which grown reads"), "{page}");
+
+    let metrics = process.client.get(process.url("admin", "/metrics")).send().await.unwrap();
+    let starving = "playhouse_matchmaking_starving_tickets{profile=\"ranked\"} 2";
+    let metrics = text_of(metrics).await;
+    assert!(metrics.contains(starving), "{starving} is not exported");
 }
