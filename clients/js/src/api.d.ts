@@ -160,6 +160,13 @@ export interface EntitlementView {
   version: number;
 }
 
+export interface EstimateAnswer {
+  /** `recent-matches`: how long the tickets of recent matches waited. More may follow. */
+  basis: string;
+  /** From now on: of the tickets that waited as long as this one, half waited for less. */
+  seconds: number;
+}
+
 /** What happened after the client's position, and the current counts and tickets. */
 export interface EventsAnswer {
   inbox?: CountsAnswer | null;
@@ -473,6 +480,7 @@ export interface TicketAnswer {
   assignment?: AssignmentAnswer | null;
   /** RFC 3339. */
   created_at: string;
+  estimate?: EstimateAnswer | null;
   /** When it expires; RFC 3339. */
   expires_at?: string | null;
   queue: string;

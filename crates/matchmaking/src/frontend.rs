@@ -56,7 +56,7 @@ pub struct Frontend {
     pub(crate) hub: Hub,
     pub(crate) backfills: Backfills,
     config: FrontendConfig,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// The creation time of the last ticket, in microseconds. Each ticket of this process is younger than the one
     /// before.
     last: Arc<AtomicI64>,

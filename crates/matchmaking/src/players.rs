@@ -15,6 +15,7 @@
 //! Failure modes: those of the store. If a process cannot report its open streams for a while, its players may lose
 //! tickets in queues that cancel the tickets of absent players.
 
+mod estimate;
 mod presence;
 mod ticket;
 mod topic;
@@ -31,15 +32,19 @@ use live::{Live, Player};
 use runtime::lifecycle::LoopError;
 use runtime::{Drain, fault};
 
+use crate::engine::Profile;
 use crate::error::Error;
 use crate::frontend::{Frontend, ticket_id};
 use crate::metrics::{JoinLabels, Metrics};
-use crate::model::TicketId;
-use crate::store::{JoinOutcome, NewPlayerTicket};
+use crate::model::{Moment, Pool, Ticket, TicketId};
+use crate::store::{JoinOutcome, NewPlayerTicket, StoredTicket};
 use crate::wire;
 
 use self::presence::Presence;
 
+pub(crate) use self::estimate::RecentWaits;
+
+pub use self::estimate::{EstimateBasis, WaitEstimate};
 pub use self::presence::PresenceGuard;
 pub use self::ticket::{PlayerAssignment, PlayerState, PlayerTicket};
 pub use self::topic::TicketCreated;
@@ -84,6 +89,9 @@ pub struct JoinedTicket {
     pub is_new: bool,
 }
 
+/// The pools of each profile.
+type ProfilePools = Arc<[(Arc<str>, Vec<Arc<Pool>>)]>;
+
 /// The use cases. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Players {
@@ -93,6 +101,8 @@ pub struct Players {
     presence: Presence,
     live: Live,
     metrics: Metrics,
+    /// The pools of each profile, to estimate waiting times.
+    pools: Arc<RwLock<ProfilePools>>,
 }
 
 impl Players {
@@ -100,7 +110,31 @@ impl Players {
     /// assignments.
     pub fn new(frontend: Frontend, queues: BTreeMap<String, Queue>, live: Live, metrics: Metrics) -> Self {
         let presence = Presence::new(frontend.store.clone(), &queues, metrics.clone());
-        Self { frontend, queues: Arc::new(RwLock::new(Arc::new(queues))), presence, live, metrics }
+        Self {
+            frontend,
+            queues: Arc::new(RwLock::new(Arc::new(queues))),
+            presence,
+            live,
+            metrics,
+            pools: Arc::default(),
+        }
+    }
+
+    /// Reads the ticket of this player, and estimates how much longer it waits. Returns `None` if it does not exist or
+    /// belongs to another player.
+    fn decode(&self, user: Uuid, id: &TicketId, found: &StoredTicket) -> Option<PlayerTicket> {
+        let ticket = PlayerTicket::decode(user, id, found)?;
+        let estimate = found.data.as_ref().filter(|_| ticket.state == PlayerState::Waiting);
+        let estimate = estimate.and_then(|data| self.estimate(&wire::decode_ticket(id.clone(), data).ok()?));
+        Some(PlayerTicket { estimate, ..ticket })
+    }
+
+    fn estimate(&self, ticket: &Ticket) -> Option<WaitEstimate> {
+        let now = Moment::from(self.frontend.clock.now());
+        let admits = |pools: &[Arc<Pool>]| pools.iter().any(|pool| estimate::may_admit(pool, ticket, now));
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let profiles = pools.iter().filter(|(_, pools)| admits(pools)).map(|(name, _)| &**name);
+        self.frontend.hub.waits().estimate(profiles, ticket.created.age(now), now)
     }
 
     /// Returns the queues by name.
@@ -112,6 +146,12 @@ impl Players {
     pub fn set_queues(&self, queues: Arc<BTreeMap<String, Queue>>) {
         self.presence.set_queues(&queues);
         *self.queues.write().unwrap_or_else(PoisonError::into_inner) = queues;
+    }
+
+    /// Replaces the profiles that make the matches. Without them no waiting time is estimated.
+    pub fn set_profiles(&self, profiles: &[Profile]) {
+        let pools = profiles.iter().map(|profile| (profile.name.clone(), profile.pools.clone()));
+        *self.pools.write().unwrap_or_else(PoisonError::into_inner) = pools.collect();
     }
 
     /// Returns the player's ticket in this queue. Creates it if there is none, and publishes [`TicketCreated`].
@@ -147,8 +187,7 @@ impl Players {
         match joined {
             JoinOutcome::OtherQueue { queue, id } => Err(Error::OtherQueue { queue, ticket: id }),
             JoinOutcome::Ticket { id, found } => {
-                let ticket =
-                    PlayerTicket::decode(user, &id, &found).ok_or_else(|| Error::NotFound(id.to_string()))?;
+                let ticket = self.decode(user, &id, &found).ok_or_else(|| Error::NotFound(id.to_string()))?;
                 let is_new = outcome == "created";
                 if is_new {
                     fault::point("matchmaking.joined");
@@ -173,14 +212,14 @@ impl Players {
             wire::decode_ticket(id.clone(), data).ok().map(|ticket| ticket.created)
         };
         found.sort_by_cached_key(|(id, found)| found.data.as_ref().and_then(|data| created(id, data)));
-        Ok(found.iter().filter_map(|(id, found)| PlayerTicket::decode(user, id, found)).collect())
+        Ok(found.iter().filter_map(|(id, found)| self.decode(user, id, found)).collect())
     }
 
     /// Returns one of the player's tickets.
     pub async fn ticket(&self, user: Uuid, id: &str) -> Result<PlayerTicket, Error> {
         let id = ticket_id(id)?;
         let found = self.frontend.store.find(&id).await?;
-        PlayerTicket::decode(user, &id, &found).ok_or_else(|| Error::NotFound(id.to_string()))
+        self.decode(user, &id, &found).ok_or_else(|| Error::NotFound(id.to_string()))
     }
 
     /// Cancels a ticket of the player. Succeeds if the ticket is already gone, or belongs to another player.

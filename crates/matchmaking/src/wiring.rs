@@ -209,7 +209,10 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
             let live = context.stores.live.clone();
             let players = Players::new(frontend.clone(), BTreeMap::new(), live, metrics.clone());
             let follower = players.clone();
-            definitions.follow(move |active| follower.set_queues(active.queues.clone()));
+            definitions.follow(move |active| {
+                follower.set_queues(active.queues.clone());
+                follower.set_profiles(&active.profiles);
+            });
             context.provide(players.clone())?;
             let presence = Loop::new("matchmaking-presence", players, |players, drain| async move {
                 players.run(drain).await

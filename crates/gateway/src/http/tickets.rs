@@ -52,6 +52,16 @@ pub(crate) struct TicketAnswer {
     expires_at: Option<String>,
     /// The game server, once the ticket is assigned.
     assignment: Option<AssignmentAnswer>,
+    /// How much longer it waits. null if that is unknown, and unless it is WAITING.
+    estimate: Option<EstimateAnswer>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct EstimateAnswer {
+    /// From now on: of the tickets that waited as long as this one, half waited for less.
+    seconds: u64,
+    /// `recent-matches`: how long the tickets of recent matches waited. More may follow.
+    basis: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -170,6 +180,9 @@ impl TicketAnswer {
             created_at: ticket.created_at.to_rfc3339(),
             expires_at: ticket.expires_at.map(Timestamp::to_rfc3339),
             assignment,
+            estimate: ticket
+                .estimate
+                .map(|estimate| EstimateAnswer { seconds: estimate.seconds, basis: estimate.basis.word() }),
         }
     }
 }

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::TicketId;
+use crate::players::RecentWaits;
 use crate::store::{Store, StoredTicket, TicketEvent, WatchState};
 use crate::wire;
 
@@ -43,6 +44,7 @@ struct Inner {
     /// Whether the subscription is active.
     is_subscribed: AtomicBool,
     watched: Mutex<HashMap<TicketId, WatchedTicket>>,
+    waits: RecentWaits,
 }
 
 /// A ticket whose events are delivered.
@@ -94,7 +96,13 @@ impl Hub {
             metrics,
             is_subscribed: AtomicBool::new(false),
             watched: Mutex::default(),
+            waits: RecentWaits::default(),
         }))
+    }
+
+    /// Returns how long the tickets of recent matches waited.
+    pub(crate) fn waits(&self) -> &RecentWaits {
+        &self.0.waits
     }
 
     fn watched(&self) -> MutexGuard<'_, HashMap<TicketId, WatchedTicket>> {
@@ -159,6 +167,7 @@ impl Hub {
             tracing::error!("Ignored an unreadable message of the store");
             return;
         };
+        self.0.waits.add(&matches);
         let watched = self.watched();
         for match_ in &matches {
             // Encoded once for all players of a match, unless the tickets have assignments of their own.

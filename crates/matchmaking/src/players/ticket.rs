@@ -8,7 +8,7 @@ use buffa::{Message, MessageField};
 use proto::openmatch;
 use serde_json::{Map, Value};
 
-use super::{QUEUE_FIELD, Queue, USER_FIELD, list};
+use super::{QUEUE_FIELD, Queue, USER_FIELD, WaitEstimate, list};
 use crate::error::Error;
 use crate::model::{SearchFields, TicketId};
 use crate::store::StoredTicket;
@@ -51,6 +51,8 @@ pub struct PlayerTicket {
     /// When a waiting ticket expires.
     pub expires_at: Option<Timestamp>,
     pub assignment: Option<PlayerAssignment>,
+    /// How much longer it waits, if that can be said.
+    pub estimate: Option<WaitEstimate>,
 }
 
 impl PlayerTicket {
@@ -71,6 +73,7 @@ impl PlayerTicket {
             created_at,
             expires_at: ttl.map(|ttl| created_at.after(ttl)),
             assignment: None,
+            estimate: None,
         };
         let assignment = found.assignment.as_ref();
         let assignment = assignment.and_then(|data| openmatch::Assignment::decode_from_slice(data).ok());
@@ -84,7 +87,8 @@ impl PlayerTicket {
         let extension = |(name, any)| Some((name, serde_json::to_value(&any).ok()?));
         let extensions = assignment.extensions.into_iter().filter_map(extension).collect();
         let assignment = PlayerAssignment { connection: assignment.connection, extensions };
-        Self { state: PlayerState::Assigned, expires_at: None, assignment: Some(assignment), ..self }
+        let state = PlayerState::Assigned;
+        Self { state, expires_at: None, assignment: Some(assignment), estimate: None, ..self }
     }
 
     /// Applies an encoded `WatchAssignmentsResponse`. Returns `None` if it changes nothing.
@@ -95,7 +99,8 @@ impl PlayerTicket {
     }
 
     pub(super) fn gone(&self) -> Self {
-        Self { state: PlayerState::Gone, expires_at: None, assignment: None, ..self.clone() }
+        let state = PlayerState::Gone;
+        Self { state, expires_at: None, assignment: None, estimate: None, ..self.clone() }
     }
 }
 

@@ -128,3 +128,48 @@ async fn ticket_is_cancelled_only_after_its_last_stream_closed() {
     assert!(after > CANCEL_AFTER * 9 / 10 && after < CANCEL_AFTER * 2, "{after:?}");
     assert_eq!(ada.join(two, "nobody").await.0, 201);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_time_is_estimated_from_recent_matches_and_unknown_without_any() {
+    let setup = need!(Setup::start().await);
+    setup.configure(&queues());
+    let gateways = setup.start_gateways(1).await;
+    let one = gateways[0].at.as_str();
+    let engine = setup.program("matchmaking-engine").start().unwrap();
+    addresses(&engine).await;
+    let mut players = Vec::new();
+    for name in ["ada", "bob", "cleo", "dan", "eve", "fay", "gus"] {
+        players.push(setup.player(name).await);
+    }
+    let (alone, matched) = players.split_last().unwrap();
+    let (status, first) = alone.join(one, "nobody").await;
+    assert_eq!((status, &first["estimate"]), (201, &Value::Null), "nothing is known: {first}");
+    for player in matched {
+        player.join(one, "duel").await;
+    }
+    for player in matched {
+        eventually("everyone plays", PATIENCE, async || {
+            let (_, found) = player.get(one, "/v1/matchmaking/tickets").await;
+            let ticket = found["tickets"][0].clone();
+            (ticket["state"] == "ASSIGNED" && ticket["estimate"].is_null()).then_some(()).ok_or(ticket)
+        })
+        .await;
+    }
+    alone.leave(one, id(&first)).await;
+    let joined = eventually("the matches are known", PATIENCE, async || {
+        let (_, joined) = alone.join(one, "duel").await;
+        if joined["estimate"].is_null() {
+            // A ticket that has waited for longer than all others has no estimate any more: begin anew.
+            alone.leave(one, id(&joined)).await;
+            return Err(joined);
+        }
+        Ok(joined)
+    })
+    .await;
+    assert_eq!(joined["estimate"]["basis"], "recent-matches", "{joined}");
+    assert!(joined["estimate"]["seconds"].as_u64().is_some_and(|seconds| seconds < 60), "{joined}");
+    let mut stream = alone.follow(one, id(&joined)).await;
+    assert!(stream.expect("WAITING").await.get("estimate").is_some(), "streams have the field too");
+    let (_, other) = matched[0].join(one, "nobody").await;
+    assert_eq!(other["estimate"], Value::Null, "no profile matches this queue: {other}");
+}
