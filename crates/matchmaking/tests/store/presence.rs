@@ -1,6 +1,7 @@
 //! Tickets of absent players.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ for_every_store! {
     assigned_ticket_is_not_cancelled_for_absence,
     concurrent_sweeps_cancel_each_ticket_once,
     loop_cancels_overdue_tickets_and_watchers_see_it,
+    queue_that_starts_to_cancel_knows_the_streams_that_are_open,
 }
 
 fn queue() -> Queue {
@@ -172,6 +174,31 @@ async fn concurrent_sweeps_cancel_each_ticket_once(setup: Setup) {
     .await;
     assert_eq!(cancelled.into_inner(), count);
     assert_eq!(tickets.all().await, []);
+}
+
+async fn queue_that_starts_to_cancel_knows_the_streams_that_are_open(setup: Setup) {
+    let tickets = setup.open().await;
+    let players = tickets.players([("duel", Queue::default())]);
+    let drain = Drain::new();
+    let (looping, until) = (players.clone(), drain.clone());
+    let running = tokio::spawn(async move { looping.run(until).await.unwrap() });
+    let stream = players.mark_present(user(0));
+    players.set_queues(Arc::new([("duel".to_owned(), queue())].into()));
+    let present = players.join(user(0), to("duel")).await.unwrap().ticket;
+    players.join(user(1), to("duel")).await.unwrap();
+    advance_until(&tickets, async || {
+        players.tick().await.unwrap();
+        players.tickets(user(1)).await.unwrap().is_empty()
+    })
+    .await;
+    assert_eq!(players.tickets(user(0)).await.unwrap(), [present], "the stream was opened before the change");
+    drop(stream);
+    // The loop alone finds it.
+    tickets.pass(GONE * 2);
+    eventually("it is cancelled", PATIENCE, async || players.tickets(user(0)).await.unwrap().is_empty())
+        .await;
+    drain.request();
+    tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
 }
 
 async fn loop_cancels_overdue_tickets_and_watchers_see_it(setup: Setup) {
