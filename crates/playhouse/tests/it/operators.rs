@@ -30,7 +30,7 @@ impl TestProcess {
     async fn start_with_config(config: &str) -> Self {
         let folder = Folder::fresh().unwrap();
         let file = folder.path().join("more.toml");
-        std::fs::write(&file, config).unwrap();
+        std::fs::write(&file, format!("{}{config}", shop::operators())).unwrap();
         let process = Self::start_with(|program| program.args(["--config", file.to_str().unwrap()])).await;
         drop(folder);
         process

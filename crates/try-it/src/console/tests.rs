@@ -103,6 +103,7 @@ fn messages_and_tickets_lead_to_their_screens() {
         traceparent: None,
     });
     player.tickets.push(PlayerTicket {
+        estimate: None,
         id: TicketId::parse("dbt8pcfejq8o287bsa0g").unwrap(),
         queue: "duel".to_owned(),
         state: PlayerState::Assigned,
