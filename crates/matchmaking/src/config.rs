@@ -25,7 +25,7 @@ use crate::query::QueryConfig;
 use crate::store::Rules;
 
 use self::assigner::{AssignerConfig, AssignerKind};
-use self::definitions::{RuleSetText, check_assigner};
+use self::definitions::{RuleSetText, check_assigner, is_ready_check_within};
 use self::profile::{FunctionConfig, ProfileConfig, RuleSetSource, read_rules};
 
 pub(crate) use self::definitions::{ConfiguredDefinitions, DefinitionMistake};
@@ -165,6 +165,11 @@ impl Config {
         for (name, profile) in &self.profiles {
             let key = format!("profiles.{name}.assigner");
             check_assigner(reader, &key, profile, |name| self.assigners.contains_key(name));
+            let key = format!("profiles.{name}.ready_check");
+            let fits = is_ready_check_within(profile, self.rules.pending_timeout);
+            reader.check(&[&key, "pending_timeout"], fits, || {
+                format!("profiles.{name}.ready_check must not be longer than pending_timeout")
+            });
         }
     }
 
@@ -177,6 +182,7 @@ impl Config {
                 players: 2,
                 assigner: assigner.clone(),
                 max_wait: None,
+                ready_check: None,
                 pools: BTreeMap::new(),
             };
             self.profiles.insert("duel".to_owned(), profile);
@@ -220,6 +226,7 @@ impl Config {
             profile_reader: self.profile_reader.clone(),
             queue_reader: self.queue_reader.clone(),
             max_ticket_ttl: self.frontend.max_ticket_ttl,
+            pending_timeout: self.rules.pending_timeout,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! game server takes time to start), the next one proposes. The tickets in between are pending, so no engine fetches
 //! them.
 //! A match is assigned in the store of tickets, recorded in SQL, and only then are its players notified
-//! (docs/adr/0010).
+//! (docs/adr/0010). If the profile has a ready check, settling asks the players of a match first, and the match is assigned
+//! once all of them have accepted (docs/adr/0032).
 //!
 //! A failure affects only its own tickets, and those are released in the same tick. Tickets that cannot be released
 //! while the store is unreachable are released first when it is back.
@@ -18,6 +19,7 @@ mod evaluator;
 mod fifo;
 mod plugins;
 mod propose;
+mod ready;
 mod rules;
 mod settle;
 mod starving;

@@ -18,6 +18,10 @@ pub enum Error {
     BackfillExpired { call: &'static str, id: BackfillId },
     #[error("ticket {0} is already assigned")]
     AlreadyAssigned(TicketId),
+    #[error(
+        "ticket {0} is in no ready check that can be answered: it has ended, or all players have accepted"
+    )]
+    NoReadyCheck(TicketId),
     #[error("you already wait in queue {queue} with ticket {ticket}: cancel that ticket first")]
     OtherQueue { queue: String, ticket: TicketId },
     #[error("{0}")]
@@ -43,7 +47,7 @@ impl Coded for Error {
             Self::Invalid(_) => Code::InvalidArgument,
             Self::NotFound(_) | Self::BackfillNotFound(_) => Code::NotFound,
             Self::BackfillExpired { .. } => Code::Unavailable,
-            Self::AlreadyAssigned(_) => Code::FailedPrecondition,
+            Self::AlreadyAssigned(_) | Self::NoReadyCheck(_) => Code::FailedPrecondition,
             Self::OtherQueue { .. } => Code::Conflict,
             Self::TooMany(_) => Code::RateLimited,
             Self::Function(_) => Code::Internal,

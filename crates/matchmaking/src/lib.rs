@@ -56,8 +56,8 @@ pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
 pub use open_match::{OpenMatch, OpenMatchService, RestRoute};
 pub use players::{
-    EstimateBasis, JoinRequest, JoinedTicket, PlayerAssignment, PlayerState, PlayerTicket, Players,
-    PresenceGuard, QUEUE_FIELD, Queue, TicketCreated, USER_FIELD, WaitEstimate,
+    EstimateBasis, JoinRequest, JoinedTicket, PlayerAssignment, PlayerReadyCheck, PlayerState, PlayerTicket,
+    Players, PresenceGuard, QUEUE_FIELD, Queue, TicketCreated, USER_FIELD, WaitEstimate,
 };
 pub use query::{Queries, QueryConfig, QueryKind};
 pub use recorder::{MatchRecorder, Recorder, RecoveryReport};

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,6 +11,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::store::ready::EndCause;
 
 /// The metrics of this process. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
@@ -62,6 +65,9 @@ pub struct Instruments {
     pub(crate) query_bytes: Gauge,
     pub(crate) query_age: Gauge<f64, AtomicU64>,
     pub(crate) query_stale: Counter,
+    ready_opened: Family<ProfileLabels, Counter>,
+    ready_ended: Family<OutcomeLabels, Counter>,
+    ready_time_to_accept: Family<ProfileLabels, Histogram>,
     query_scans: Family<ReasonLabels, Counter>,
     matches_abandoned: Family<ReasonLabels, Counter>,
     unreadable: Family<AssignerLabels, Counter>,
@@ -167,6 +173,9 @@ impl Metrics {
             query_bytes: Gauge::default(),
             query_age: Gauge::default(),
             query_stale: Counter::default(),
+            ready_opened: Family::default(),
+            ready_ended: Family::default(),
+            ready_time_to_accept: Family::new_with_constructor(waiting_times),
             query_scans: Family::default(),
             matches_abandoned: Family::default(),
             unreadable: Family::default(),
@@ -183,6 +192,7 @@ impl Metrics {
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
         this.register_queries(registry);
+        this.register_ready_checks(registry);
         Self(Arc::new(this))
     }
 }
@@ -277,6 +287,41 @@ impl Instruments {
             "Scans of all tickets to fill or correct the index for queries",
             self.query_scans.clone(),
         );
+    }
+
+    fn register_ready_checks(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("playhouse_matchmaking");
+        registry.register("ready_checks_opened", "Ready checks opened", self.ready_opened.clone());
+        registry.register("ready_checks_ended", "Ready checks ended, by outcome", self.ready_ended.clone());
+        registry.register_with_unit(
+            "ready_check_time_to_accept",
+            "Time from the opening of a ready check until all players had accepted",
+            Unit::Seconds,
+            self.ready_time_to_accept.clone(),
+        );
+    }
+
+    pub(crate) fn ready_check_opened(&self, profile: &str) {
+        self.ready_opened.get_or_create(&ProfileLabels { profile: profile.to_owned() }).inc();
+    }
+
+    /// Counts a check that all its players have accepted.
+    pub(crate) fn ready_check_accepted(&self, profile: &str, time: Duration) {
+        self.ready_ended.get_or_create(&OutcomeLabels { outcome: "accepted" }).inc();
+        let labels = ProfileLabels { profile: profile.to_owned() };
+        self.ready_time_to_accept.get_or_create(&labels).observe(time.as_secs_f64());
+    }
+
+    /// Counts a check that has ended otherwise.
+    pub(crate) fn ready_check_ended(&self, cause: EndCause) {
+        let outcome = match cause {
+            EndCause::Declined => "declined",
+            EndCause::NoAnswer => "no_answer",
+            EndCause::Lost => "lost",
+            // Counted when it was accepted.
+            EndCause::Settled => return,
+        };
+        self.ready_ended.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
     fn register_rules(&self, registry: &mut Registry) {

@@ -2,6 +2,7 @@
 
 mod backfill;
 mod pool;
+mod ready;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +17,7 @@ use bytes::Bytes;
 
 pub use backfill::BackfillId;
 pub use pool::{Bounds, Filter, Pool};
+pub use ready::ReadyCheckId;
 
 /// The id of a ticket. Ids created here have 20 characters; other programs may use other forms.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +29,7 @@ impl TicketId {
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
     /// Redis keys that share a namespace with tickets in every program that uses this layout. No ticket may have such
     /// an id.
-    const RESERVED: [&str; 11] = [
+    const RESERVED: [&str; 13] = [
         "allTickets",
         "proposed_ticket_ids",
         "fetchTicketsLock",
@@ -39,6 +41,8 @@ impl TicketId {
         "claimNumber",
         "backfillAcks",
         "ticketChanges",
+        "readyChecks",
+        "readyRevision",
     ];
 
     /// Generates an id for a ticket created at this moment.
@@ -297,6 +301,8 @@ mod tests {
             "assignerFailures",
             "backfillAcks",
             "ticketChanges",
+            "readyChecks",
+            "readyRevision",
             "player:a",
             &"x".repeat(101),
         ] {

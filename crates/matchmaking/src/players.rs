@@ -9,6 +9,7 @@
 //! - another player's ticket looks like one that does not exist
 //! - a ticket created here is published to the player's streams; a ticket created through the Open Match frontend
 //!   belongs to no player
+//! - only the player of a ticket can answer its ready check
 //! - if a queue is configured so, a ticket is cancelled once its player has had no stream open for the configured time,
 //!   and not before
 //!
@@ -34,10 +35,11 @@ use runtime::{Drain, fault};
 
 use crate::engine::Profile;
 use crate::error::Error;
+use crate::frontend::hub::TicketChange;
 use crate::frontend::{Frontend, ticket_id};
 use crate::metrics::{JoinLabels, Metrics};
-use crate::model::{Moment, Pool, Ticket, TicketId};
-use crate::store::{JoinOutcome, NewPlayerTicket, StoredTicket};
+use crate::model::{Moment, Pool, TicketId};
+use crate::store::{AnswerOutcome, JoinOutcome, NewPlayerTicket, ReadyAnswer, StoredTicket};
 use crate::wire;
 
 use self::presence::Presence;
@@ -46,7 +48,7 @@ pub(crate) use self::estimate::RecentWaits;
 
 pub use self::estimate::{EstimateBasis, WaitEstimate};
 pub use self::presence::PresenceGuard;
-pub use self::ticket::{PlayerAssignment, PlayerState, PlayerTicket};
+pub use self::ticket::{PlayerAssignment, PlayerReadyCheck, PlayerState, PlayerTicket};
 pub use self::topic::TicketCreated;
 
 /// The search field with the name of a ticket's queue, a string. Pools filter by it: `queue = ranked`.
@@ -124,12 +126,13 @@ impl Players {
     /// belongs to another player.
     fn decode(&self, user: Uuid, id: &TicketId, found: &StoredTicket) -> Option<PlayerTicket> {
         let ticket = PlayerTicket::decode(user, id, found)?;
-        let estimate = found.data.as_ref().filter(|_| ticket.state == PlayerState::Waiting);
-        let estimate = estimate.and_then(|data| self.estimate(&wire::decode_ticket(id.clone(), data).ok()?));
+        let is_waiting = ticket.state == PlayerState::Waiting;
+        let estimate = if is_waiting { self.estimate(id, found) } else { None };
         Some(PlayerTicket { estimate, ..ticket })
     }
 
-    fn estimate(&self, ticket: &Ticket) -> Option<WaitEstimate> {
+    fn estimate(&self, id: &TicketId, found: &StoredTicket) -> Option<WaitEstimate> {
+        let ticket = &wire::decode_ticket(id.clone(), found.data.as_ref()?).ok()?;
         let now = Moment::from(self.frontend.clock.now());
         let admits = |pools: &[Arc<Pool>]| pools.iter().any(|pool| estimate::may_admit(pool, ticket, now));
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -192,8 +195,10 @@ impl Players {
                 if is_new {
                     fault::point("matchmaking.joined");
                     self.publish_created(user).await;
+                    return Ok(JoinedTicket { ticket, is_new });
                 }
-                Ok(JoinedTicket { ticket, is_new })
+                let with_check = self.with_ready(user, vec![ticket.clone()]).await?.pop();
+                Ok(JoinedTicket { ticket: with_check.unwrap_or(ticket), is_new })
             }
         }
     }
@@ -212,14 +217,70 @@ impl Players {
             wire::decode_ticket(id.clone(), data).ok().map(|ticket| ticket.created)
         };
         found.sort_by_cached_key(|(id, found)| found.data.as_ref().and_then(|data| created(id, data)));
-        Ok(found.iter().filter_map(|(id, found)| self.decode(user, id, found)).collect())
+        let tickets = found.iter().filter_map(|(id, found)| self.decode(user, id, found));
+        self.with_ready(user, tickets.collect()).await
+    }
+
+    /// Adds their ready checks to tickets of a player. Leaves out those that were cancelled since they were read.
+    async fn with_ready(
+        &self,
+        user: Uuid,
+        mut tickets: Vec<PlayerTicket>,
+    ) -> Result<Vec<PlayerTicket>, Error> {
+        let waiting = tickets.iter().filter(|ticket| ticket.state == PlayerState::Waiting);
+        let waiting: Vec<TicketId> = waiting.map(|ticket| ticket.id.clone()).collect();
+        let states = self.frontend.store.ready_states(&waiting).await?.states;
+        for (id, state) in states {
+            if let Some(ticket) = tickets.iter_mut().find(|ticket| ticket.id == id) {
+                *ticket = ticket.clone().with_ready(user, &state);
+            }
+        }
+        tickets.retain(|ticket| ticket.state != PlayerState::Gone);
+        Ok(tickets)
     }
 
     /// Returns one of the player's tickets.
     pub async fn ticket(&self, user: Uuid, id: &str) -> Result<PlayerTicket, Error> {
         let id = ticket_id(id)?;
-        let found = self.frontend.store.find(&id).await?;
-        self.decode(user, &id, &found).ok_or_else(|| Error::NotFound(id.to_string()))
+        self.checked_ticket(user, &id).await.map(|(ticket, _)| ticket)
+    }
+
+    /// Returns one of the player's tickets with its ready check, and as it is stored.
+    async fn checked_ticket(&self, user: Uuid, id: &TicketId) -> Result<(PlayerTicket, StoredTicket), Error> {
+        let (ticket, found) = self.owned_ticket(user, id).await?;
+        let ticket = self.with_ready(user, vec![ticket]).await?.pop();
+        Ok((ticket.ok_or_else(|| Error::NotFound(id.to_string()))?, found))
+    }
+
+    /// Returns one of the player's tickets without its ready check, and as it is stored.
+    async fn owned_ticket(&self, user: Uuid, id: &TicketId) -> Result<(PlayerTicket, StoredTicket), Error> {
+        let found = self.frontend.store.find(id).await?;
+        let ticket = self.decode(user, id, &found).ok_or_else(|| Error::NotFound(id.to_string()))?;
+        Ok((ticket, found))
+    }
+
+    /// Accepts the match of the ticket's ready check. Returns the ticket as it is now. Repeating the call changes nothing.
+    pub async fn accept(&self, user: Uuid, id: &str) -> Result<PlayerTicket, Error> {
+        let id = ticket_id(id)?;
+        self.owned_ticket(user, &id).await?;
+        match self.frontend.store.answer_ready_check(&id, user, ReadyAnswer::Accept).await? {
+            AnswerOutcome::Open(_) | AnswerOutcome::Assigned => self.ticket(user, id.as_str()).await,
+            AnswerOutcome::Left | AnswerOutcome::NoCheck => Err(Error::NoReadyCheck(id)),
+        }
+    }
+
+    /// Declines the match of the ticket's ready check, which cancels the ticket. Repeating the call changes nothing.
+    pub async fn decline(&self, user: Uuid, id: &str) -> Result<(), Error> {
+        let id = ticket_id(id)?;
+        let owned = self.owned_ticket(user, &id).await;
+        if !matches!(owned, Ok(_) | Err(Error::NotFound(_))) {
+            return owned.map(drop);
+        }
+        // The store remembers who has declined a ticket that is gone.
+        match self.frontend.store.answer_ready_check(&id, user, ReadyAnswer::Decline).await? {
+            AnswerOutcome::Left => Ok(()),
+            _ => owned.and(Err(Error::NoReadyCheck(id))),
+        }
     }
 
     /// Cancels a ticket of the player. Succeeds if the ticket is already gone, or belongs to another player.
@@ -241,16 +302,26 @@ impl Players {
         id: &str,
         connection: &Connection,
     ) -> Result<impl Stream<Item = Result<PlayerTicket, Error>> + Send + use<>, Error> {
-        let ticket = self.ticket(user, id).await?;
+        let (ticket, found) = self.checked_ticket(user, &ticket_id(id)?).await?;
         let held = self.frontend.hold(connection)?;
-        let watcher = self.frontend.hub.watcher(ticket.id.clone(), held).await?;
+        let watcher = self.frontend.hub.ready_watcher(ticket.id.clone(), held).await?;
         let present = self.mark_present(user);
         let (first, known) = (ticket.clone(), ticket);
-        let changes = watcher.rest(connection.drain().clone());
-        let rest = changes.scan((known, present), |(known, _), change| {
+        let changes = watcher.changes(connection.drain().clone());
+        let players = self.clone();
+        let rest = changes.scan((known, present), move |(known, _), change| {
             let next = match change {
-                Ok(response) => known.assigned_by(&response).map(Ok),
-                Err(Error::NotFound(_)) => Some(Ok(known.gone())),
+                Ok(TicketChange::Assigned(response)) => known.assigned_by(&response).map(Ok),
+                Ok(TicketChange::Ready(state)) => {
+                    let mut ticket = known.clone().with_ready(user, &state);
+                    let waits_again =
+                        known.state == PlayerState::ReadyCheck && ticket.state == PlayerState::Waiting;
+                    if waits_again {
+                        ticket.estimate = players.estimate(&ticket.id, &found);
+                    }
+                    (ticket != *known).then_some(Ok(ticket))
+                }
+                Ok(TicketChange::Gone(reason)) => Some(Ok(known.gone(reason, players.frontend.clock.now()))),
                 Err(error) => Some(Err(error)),
             };
             if let Some(Ok(ticket)) = &next {

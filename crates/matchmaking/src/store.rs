@@ -5,6 +5,7 @@
 //! - no ticket has two live claims, and what an old claim releases or assigns changes nothing
 //! - no ticket is ever assigned twice, and a match is assigned as a whole or not at all
 //! - a ticket is either cancelled or assigned, never both
+//! - a ticket is in one ready check at most, and an accepted match is assigned at most once
 //! - a player has one ticket in a queue, however many requests arrive at once
 //! - every assigned match stays in an [`UnrecordedBatch`] until the batch is removed; its players are notified later,
 //!   by [`Store::notify`]
@@ -14,6 +15,7 @@ pub(crate) mod changes;
 mod claim;
 mod memory;
 mod player;
+pub(crate) mod ready;
 mod redis;
 
 use std::collections::HashSet;
@@ -30,7 +32,7 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::model::{BackfillId, MatchId, Moment, Ticket, TicketId};
+use crate::model::{BackfillId, MatchId, Moment, ReadyCheckId, Ticket, TicketId};
 use crate::wire;
 
 pub use self::backfill::{
@@ -40,6 +42,10 @@ pub use self::backfill::{
 use self::changes::{Changes, Position, ScanCursor, ScanPage};
 pub use self::claim::{Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, Obstacle};
 pub use self::player::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket};
+pub use self::ready::{
+    AcceptedMatch, AnswerOutcome, DueChecks, NewReadyCheck, OpenOutcome, ReadyAnswer, ReadyCheck, ReadyState,
+    ReadyStates, TicketReason,
+};
 pub use self::redis::{Coordination, RedisServers, TRIALS};
 
 /// How long batches claimed by one consumer are withheld from others. Two consumers at once do no harm; they only
@@ -191,6 +197,8 @@ pub enum TicketEvent {
     /// Assigned matches, encoded.
     Assigned(Bytes),
     Gone(TicketId),
+    /// Ready checks changed.
+    Ready(ReadyStates),
     /// Events may have been missed: query the store.
     Gap,
 }
@@ -416,6 +424,50 @@ impl Store {
             return Ok(Vec::new());
         }
         each!(self, store => store.holders(ids).await)
+    }
+
+    /// Opens ready checks, each as a whole or not at all. The tickets stay pending until the deadline, whatever happens to
+    /// the engine.
+    pub async fn open_ready_checks(&self, checks: &[NewReadyCheck]) -> Result<Vec<OpenOutcome>, Error> {
+        each!(self, store => store.open_ready_checks(checks).await)
+    }
+
+    /// Records a player's answer. A decline cancels the ticket and releases the others. Repeating the call changes nothing.
+    pub async fn answer_ready_check(
+        &self,
+        ticket: &TicketId,
+        user: Uuid,
+        answer: ReadyAnswer,
+    ) -> Result<AnswerOutcome, Error> {
+        each!(self, store => store.answer_ready_check(ticket, user, answer).await)
+    }
+
+    /// Takes up to `limit` matches that everybody has accepted, and ends checks whose time is up or that lost a ticket. Other
+    /// engines do not get the accepted matches for 80 % of the pending timeout.
+    pub async fn due_ready_checks(&self, limit: usize) -> Result<DueChecks, Error> {
+        each!(self, store => store.due_ready_checks(limit).await)
+    }
+
+    /// Ends taken checks: those of assigned matches, and those whose tickets are to be released. Changes nothing where another
+    /// claim has taken the check since.
+    pub async fn close_ready_checks(&self, claim: Claim, ids: &[ReadyCheckId]) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        each!(self, store => store.close_ready_checks(claim, ids).await)
+    }
+
+    /// Returns what is known of the ready checks of these tickets. Tickets without any are left out.
+    pub async fn ready_states(&self, ids: &[TicketId]) -> Result<ReadyStates, Error> {
+        if ids.is_empty() {
+            return Ok(ReadyStates::default());
+        }
+        each!(self, store => store.ready_states(ids).await)
+    }
+
+    /// Returns whether any ready check is open.
+    pub(crate) async fn has_ready_checks(&self) -> Result<bool, Error> {
+        each!(self, store => store.has_ready_checks().await)
     }
 
     /// Creates a backfill. Returns false if another one has its id. Repeating the call changes nothing.

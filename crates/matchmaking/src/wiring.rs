@@ -34,6 +34,7 @@ use crate::{
 const LONGEST_DOWNTIME: Duration = Duration::from_millis(500);
 
 const ENGINE: &str = "matchmaking-engine";
+const RECORDER: &str = "matchmaking-recorder";
 
 /// Matchmaking as a service. Provides [`MatchmakingAdmin`], [`MatchmakingConsole`], [`Definitions`], [`Allocations`] and, with the role `gateway`, [`Players`].
 #[derive(Clone, Copy, Debug)]
@@ -306,12 +307,7 @@ fn give_back_loops(sweeper: Sweeper, calls: Arc<GiveBackWorker>) -> [Loop; 3] {
 
 /// Returns the loop that records the matches of dead processes.
 fn recorder_loop(recorder: Recorder) -> Loop {
-    let record =
-        Loop::new(
-            "matchmaking-recorder",
-            recorder,
-            |recorder, drain| async move { recorder.run(drain).await },
-        );
+    let record = Loop::new(RECORDER, recorder, |recorder, drain| async move { recorder.run(drain).await });
     // Stops after the engine to record its last matches, and before the relay that publishes them.
     record.with_max_downtime(LONGEST_DOWNTIME).stops_after(ENGINE).stops_before(outbox::RELAY)
 }
@@ -324,6 +320,11 @@ fn engine_loops(engine: Engine) -> Vec<Loop> {
             engine.clone(),
             |engine, drain| async move { engine.listen(drain).await },
         );
+    let checks = Loop::new("matchmaking-ready-checks", engine.clone(), |engine, drain| async move {
+        engine.run_ready_checks(drain).await
+    });
+    // The recorder records the matches that it leaves.
+    let checks = checks.with_max_downtime(LONGEST_DOWNTIME).stops_before(RECORDER);
     let engine = Loop::new(ENGINE, engine, |engine, drain| async move { engine.run(drain).await });
-    vec![wakes.with_max_downtime(LONGEST_DOWNTIME), engine]
+    vec![wakes.with_max_downtime(LONGEST_DOWNTIME), checks, engine]
 }

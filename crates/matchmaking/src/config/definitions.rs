@@ -24,6 +24,7 @@ pub(crate) struct ConfiguredDefinitions {
     pub(super) profile_reader: TableReader,
     pub(super) queue_reader: TableReader,
     pub(super) max_ticket_ttl: Duration,
+    pub(super) pending_timeout: Duration,
 }
 
 /// A rule set with its text.
@@ -171,6 +172,10 @@ impl ConfiguredDefinitions {
     fn read_profile(&self, reader: &mut Reader<'_>, rule_sets: &BTreeSet<&String>) -> ProfileConfig {
         let profile = ProfileConfig::read(reader);
         check_assigner(reader, "assigner", &profile, |name| self.assigners.contains(name));
+        let fits = is_ready_check_within(&profile, self.pending_timeout);
+        reader.check(&["ready_check"], fits, || {
+            "must not be longer than matchmaking.pending_timeout".to_owned()
+        });
         if let FunctionConfig::Rules(source) = &profile.function {
             match source {
                 RuleSetSource::Name(name) => {
@@ -217,6 +222,7 @@ impl ResolvedDefinitions {
                     }
                 },
                 max_wait: profile.max_wait,
+                ready_check: profile.ready_check,
                 assigner: assigners.get(&profile.assigner)?.clone(),
             })
         };
@@ -239,6 +245,11 @@ pub(super) fn check_assigner(
     reader.check(&[key], exists(&profile.assigner), || {
         format!("there is no [matchmaking.assigners.{}]", profile.assigner)
     });
+}
+
+/// Returns whether a claim on the tickets of a match lasts while their players are asked.
+pub(super) fn is_ready_check_within(profile: &ProfileConfig, pending_timeout: Duration) -> bool {
+    profile.ready_check.is_none_or(|time| time <= pending_timeout)
 }
 
 fn no_rule_set(name: &str) -> String {

@@ -17,6 +17,8 @@ pub(super) struct ProfileConfig {
     pub(super) assigner: String,
     /// A ticket that has waited for longer counts as starving.
     pub(super) max_wait: Option<Duration>,
+    /// How long the players of a match have to accept it. `None` does not ask them.
+    pub(super) ready_check: Option<Duration>,
     pub(super) pools: BTreeMap<String, PoolConfig>,
 }
 
@@ -95,15 +97,18 @@ impl Section for ProfileConfig {
         let kind = reader.get("function");
         let rules: Option<String> = reader.optional("rules");
         let max_wait: Option<Duration> = reader.optional("max_wait");
+        let ready_check: Option<Duration> = reader.optional("ready_check");
         let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
-        reader.check(&["max_wait"], max_wait.is_none_or(|wait| range.contains(&wait)), || {
-            "must be from 1s to 1d".to_owned()
-        });
+        for (key, time) in [("max_wait", max_wait), ("ready_check", ready_check)] {
+            let fits = time.is_none_or(|time| range.contains(&time));
+            reader.check(&[key], fits, || "must be from 1s to 1d".to_owned());
+        }
         Self {
             function: read_function(reader, kind, rules),
             players: reader.get_within("players", 1..=1000),
             assigner: reader.required("assigner"),
             max_wait,
+            ready_check,
             pools: reader.tables("pools"),
         }
     }

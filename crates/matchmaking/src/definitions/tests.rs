@@ -128,6 +128,11 @@ async fn change_is_followed_and_names_its_author(place: &TestDatabase) {
     assert!(changed.diff.contains("-max = 1\n+max = 2\n"), "{}", changed.diff);
     let same = set(&definitions, ranked(), FOUR).await.unwrap();
     assert_eq!((same.version, same.revision, same.is_changed), (1, 1, false), "nothing changes");
+    let times = |definitions: &Definitions| {
+        let of = |profile: &Profile| (profile.max_wait, profile.ready_check);
+        definitions.active().profiles.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(times(&definitions), [(None, None)]);
     let queue = set(&definitions, key(DefinitionKind::Queue, "casual"), "tags = [\"beta\"]\n").await.unwrap();
     assert_eq!((queue.version, queue.revision), (1, 2));
     let expected = [(0, 1, "ranked"), (1, 1, "ranked"), (2, 1, "casual ranked")];
@@ -153,6 +158,12 @@ async fn change_is_followed_and_names_its_author(place: &TestDatabase) {
     assert_eq!(other.active().revision, 3);
     assert!(other.active().queues["casual"].tags.is_empty());
     assert!(!other.tick().await.unwrap());
+
+    let text = "players = 2\nassigner = \"servers\"\nmax_wait = \"1m\"\nready_check = \"20s\"\n";
+    set(&definitions, key(DefinitionKind::Profile, "ranked"), text).await.unwrap();
+    assert!(other.tick().await.unwrap());
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(times(&other), [(seconds(60), seconds(20))]);
 }
 
 async fn set_with_a_mistake_is_refused_and_the_old_one_counts(place: &TestDatabase) {
@@ -176,6 +187,13 @@ async fn set_with_a_mistake_is_refused_and_the_old_one_counts(place: &TestDataba
     let text = "function = \"rules\"\nrules = \"/etc/passwd\"\nassigner = \"servers\"\n";
     let found = mistakes(set(&definitions, profile("duel"), text).await);
     assert!(found[0].contains("store it with `playhouse rules set NAME FILE`"), "{found:#?}");
+    for (time, expected) in
+        [("500ms", "must be from 1s to 1d"), ("1h", "must not be longer than matchmaking.pending_timeout")]
+    {
+        let text = format!("players = 2\nassigner = \"servers\"\nready_check = {time:?}\n");
+        let found = mistakes(set(&definitions, profile("duel"), &text).await);
+        assert_eq!(found, [format!("profile duel:3:1: matchmaking.profiles.duel.ready_check: {expected}")]);
+    }
     let queue = key(DefinitionKind::Queue, "casual");
     let found = mistakes(set(&definitions, queue, "ticket_ttl = \"2d\"\n").await);
     assert!(found[0].starts_with("queue casual:1:1: matchmaking.queues.casual.ticket_ttl: "), "{found:#?}");

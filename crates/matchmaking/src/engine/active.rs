@@ -1,6 +1,7 @@
 //! The profiles that an engine follows, which may change while it runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::breaker::Breaker;
 use super::plugins::{Assigner, Profile};
@@ -39,6 +40,15 @@ impl ActiveProfiles {
         Some((profile.assigner.clone(), breaker.clone()))
     }
 
+    /// Returns how long the players of a match of this profile have to accept it. `None` does not ask them.
+    pub(super) fn ready_check(&self, profile: &str) -> Option<Duration> {
+        self.profiles.iter().find(|other| *other.name == *profile)?.ready_check
+    }
+
+    pub(super) fn has_ready_checks(&self) -> bool {
+        self.profiles.iter().any(|profile| profile.ready_check.is_some())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.profiles.is_empty()
     }
@@ -60,6 +70,7 @@ mod tests {
             function: Arc::new(Fifo::new(2)),
             assigner: assigner.clone(),
             max_wait: None,
+            ready_check: None,
         }
     }
 

@@ -135,6 +135,8 @@ pub struct Profile {
     pub assigner: Arc<dyn Assigner>,
     /// A ticket that has waited for longer counts as starving.
     pub max_wait: Option<Duration>,
+    /// How long the players of a match have to accept it, before a server is requested. `None` does not ask them.
+    pub ready_check: Option<Duration>,
 }
 
 impl Profile {

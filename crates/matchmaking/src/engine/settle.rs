@@ -34,7 +34,7 @@ impl Inner {
         let unmatched: Vec<TicketId> = proposed.unmatched.iter().map(|ticket| ticket.id.clone()).collect();
         let (claim, active) = (proposed.claim, &proposed.active);
         let assigning =
-            by_profile.into_iter().map(|(name, matches)| self.assign(active, name, matches, claim));
+            by_profile.into_iter().map(|(name, matches)| self.settle_or_ask(active, name, matches, claim));
         let ((), settled) = tokio::join!(self.release(claim, &unmatched), join_all(assigning));
         self.settling.fetch_sub(size, Ordering::Relaxed);
         let tick = Tick {
@@ -52,7 +52,7 @@ impl Inner {
     }
 
     /// Finds servers for the matches of one profile and assigns them.
-    async fn assign(
+    pub(super) async fn assign(
         &self,
         active: &ActiveProfiles,
         profile: Arc<str>,

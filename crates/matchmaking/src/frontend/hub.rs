@@ -10,7 +10,7 @@
 
 mod pace;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::TicketId;
 use crate::players::RecentWaits;
-use crate::store::{Store, StoredTicket, TicketEvent, WatchState};
+use crate::store::{ReadyState, ReadyStates, Store, StoredTicket, TicketEvent, TicketReason, WatchState};
 use crate::wire;
 
 use self::pace::Pace;
@@ -72,14 +72,39 @@ struct Checked {
 #[derive(Clone, Debug, PartialEq)]
 enum Signal {
     Waiting,
+    /// The state of the ticket's ready check, with its revision.
+    Ready(i64, ReadyState),
     /// An encoded `WatchAssignmentsResponse`.
     Assigned(Bytes),
-    Gone,
+    /// The reason is missing if it is not known.
+    Gone(Option<TicketReason>),
+}
+
+/// A change of a ticket, for a watcher that also wants to know of its ready check.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum TicketChange {
+    Ready(ReadyState),
+    /// An encoded `WatchAssignmentsResponse`.
+    Assigned(Bytes),
+    Gone(Option<TicketReason>),
 }
 
 impl Signal {
+    /// Returns whether this signal must not replace another. What happened to a ready check is of no interest to a ticket
+    /// that is assigned or gone; and the first reason is the right one.
+    fn is_older_than(&self, known: &Self) -> bool {
+        match (self, known) {
+            (Self::Ready(..), Self::Assigned(_) | Self::Gone(_)) | (Self::Gone(_), Self::Gone(_)) => true,
+            (Self::Ready(revision, _), Self::Ready(known, _)) => revision < known,
+            _ => false,
+        }
+    }
+
     /// Compares decoded messages, because map entries may be encoded in any order.
     fn is_same_as(&self, other: &Self) -> bool {
+        if let (Self::Ready(_, this), Self::Ready(_, other)) = (self, other) {
+            return this == other;
+        }
         let decoded = |signal: &Self| match signal {
             Self::Assigned(data) => openmatch::WatchAssignmentsResponse::decode_from_slice(data).ok(),
             _ => None,
@@ -147,7 +172,10 @@ impl Hub {
             tokio::select! {
                 event = events.next() => match event {
                     Some(TicketEvent::Assigned(matches)) => self.deliver_matches(&matches, &mut pace),
-                    Some(TicketEvent::Gone(id)) => { self.deliver(&id, Signal::Gone); },
+                    Some(TicketEvent::Gone(id)) => {
+                        self.deliver(&id, Signal::Gone(Some(TicketReason::Cancelled)));
+                    }
+                    Some(TicketEvent::Ready(news)) => self.deliver_ready(news),
                     Some(TicketEvent::Gap) => drop(self.resync().await?),
                     None => return Err("the subscription to assignments has ended".into()),
                 },
@@ -192,6 +220,48 @@ impl Hub {
         self.watched().get(id).is_some_and(|watched| deliver(&watched.watchers, signal))
     }
 
+    fn deliver_ready(&self, ReadyStates { revision, states }: ReadyStates) {
+        for (id, state) in states {
+            let signal = match state {
+                ReadyState::Left(reason) => Signal::Gone(Some(reason)),
+                state => Signal::Ready(revision, state),
+            };
+            self.deliver(&id, signal);
+        }
+    }
+
+    /// Queries the ready checks of these tickets.
+    async fn check_ready(&self, ids: &[TicketId]) -> Result<(), Error> {
+        let mut read = self.0.store.ready_states(ids).await?;
+        // A check that ended without news.
+        let known: HashSet<&TicketId> = read.states.iter().map(|(id, _)| id).collect();
+        let over = ids.iter().filter(|id| !known.contains(id) && self.is_in_check(id));
+        let over: Vec<_> = over.map(|id| (id.clone(), ReadyState::Over(None))).collect();
+        read.states.extend(over);
+        self.deliver_ready(read);
+        Ok(())
+    }
+
+    /// Returns whether the watchers of a ticket were told that it is in a ready check.
+    fn is_in_check(&self, id: &TicketId) -> bool {
+        let is_open = |watched: &WatchedTicket| {
+            matches!(&*watched.watchers.borrow(), Signal::Ready(_, ReadyState::Open(_)))
+        };
+        self.watched().get(id).is_some_and(is_open)
+    }
+
+    /// Queries the ready checks of tickets that have one, or may have one.
+    async fn check_all_ready(&self, ids: &[TicketId], states: &[WatchState]) -> Result<(), Error> {
+        let has_checks = !ids.is_empty() && self.0.store.has_ready_checks().await?;
+        let may_have = |(id, state): &(&TicketId, &WatchState)| match state {
+            WatchState::Waiting => has_checks || self.is_in_check(id),
+            WatchState::Gone => self.is_in_check(id),
+            WatchState::Assigned(_) => false,
+        };
+        let checked = ids.iter().zip(states).filter(may_have).map(|(id, _)| id.clone());
+        self.check_ready(&checked.collect::<Vec<_>>()).await
+    }
+
     /// Queries all watched tickets after events may have been missed.
     async fn resync(&self) -> Result<Checked, Error> {
         self.watched().values_mut().for_each(|watched| watched.created_here = None);
@@ -210,11 +280,14 @@ impl Hub {
                 .collect()
         };
         let mut checked = Checked { watched: ids.len(), found: Vec::new() };
-        for (id, state) in ids.iter().zip(self.0.store.watch_states(&ids).await?) {
+        let states = self.0.store.watch_states(&ids).await?;
+        // First, because it may know why a ticket is gone.
+        self.check_all_ready(&ids, &states).await?;
+        for (id, state) in ids.iter().zip(states) {
             match state {
                 WatchState::Waiting => {}
                 WatchState::Gone => {
-                    self.deliver(id, Signal::Gone);
+                    self.deliver(id, Signal::Gone(None));
                 }
                 WatchState::Assigned(data) => {
                     let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
@@ -241,8 +314,9 @@ impl Hub {
     /// Returns a watcher that receives the current assignment, if there is one, and all later ones.
     pub(crate) async fn watcher(&self, id: TicketId, held: StreamPermit) -> Result<Watcher, Error> {
         // Subscribe first, then query, so that no change in between is lost.
-        let (mut watcher, is_current) = Watcher::new(self.clone(), id, held);
-        let is_gone = *watcher.receiver.borrow() == Signal::Gone;
+        let mut watcher = Watcher::new(self.clone(), id, held);
+        let is_current = watcher.is_current;
+        let is_gone = matches!(&*watcher.receiver.borrow(), Signal::Gone(_));
         if is_current && is_gone {
             // A ticket that was cancelled may be assigned all the same, by a program that fetched it before.
             if let Some(data) = self.0.store.find(&watcher.id).await?.assignment {
@@ -262,11 +336,23 @@ impl Hub {
         watcher.receiver.mark_changed();
         Ok(watcher)
     }
+
+    /// Returns a watcher as [`watcher`](Self::watcher) does, which also receives the ready check of the ticket.
+    pub(crate) async fn ready_watcher(&self, id: TicketId, held: StreamPermit) -> Result<Watcher, Error> {
+        let watcher = self.watcher(id, held).await?;
+        if !watcher.is_current {
+            self.check_ready(std::slice::from_ref(&watcher.id)).await?;
+        }
+        Ok(watcher)
+    }
 }
 
 /// Sends a signal to the watchers of a ticket if it is new to them. Returns whether it was.
 fn deliver(watchers: &watch::Sender<Signal>, signal: Signal) -> bool {
     watchers.send_if_modified(|known| {
+        if signal.is_older_than(known) {
+            return false;
+        }
         let is_new = !known.is_same_as(&signal);
         *known = signal;
         is_new
@@ -290,12 +376,13 @@ pub(crate) struct Watcher {
     hub: Hub,
     id: TicketId,
     receiver: watch::Receiver<Signal>,
+    /// Whether no event of this ticket can have been missed before this watcher existed.
+    is_current: bool,
     _held: StreamPermit,
 }
 
 impl Watcher {
-    /// Also returns whether no event of this ticket can have been missed.
-    fn new(hub: Hub, id: TicketId, held: StreamPermit) -> (Self, bool) {
+    fn new(hub: Hub, id: TicketId, held: StreamPermit) -> Self {
         let (receiver, is_current) = {
             let is_subscribed = hub.0.is_subscribed.load(Ordering::Relaxed);
             let mut watched = hub.watched();
@@ -305,7 +392,7 @@ impl Watcher {
             (entry.watchers.subscribe(), is_current)
         };
         hub.0.metrics.watchers.inc();
-        (Self { hub, id, receiver, _held: held }, is_current)
+        Self { hub, id, receiver, is_current, _held: held }
     }
 
     /// Streams each assignment as an encoded `WatchAssignmentsResponse`, until the ticket is gone or the process stops.
@@ -322,17 +409,42 @@ impl Watcher {
         })
     }
 
+    /// Streams each change of the ticket, until it is gone or the process stops.
+    pub(crate) fn changes(self, drain: Drain) -> impl Stream<Item = Result<TicketChange, Error>> + Send {
+        futures::stream::unfold(Some((self, drain)), |state| async move {
+            let (mut watcher, drain) = state?;
+            let next = tokio::select! {
+                biased;
+                next = watcher.next_change() => next,
+                () = drain.requested() => Err(Error::Stopping),
+            };
+            let is_last = matches!(next, Err(_) | Ok(TicketChange::Gone(_)));
+            Some((next, (!is_last).then_some((watcher, drain))))
+        })
+    }
+
     /// Waits for the next assignment.
     async fn next(&mut self) -> Result<Bytes, Error> {
+        loop {
+            match self.next_change().await? {
+                TicketChange::Ready(_) => {}
+                TicketChange::Assigned(response) => return Ok(response),
+                TicketChange::Gone(_) => return Err(Error::NotFound(self.id.to_string())),
+            }
+        }
+    }
+
+    async fn next_change(&mut self) -> Result<TicketChange, Error> {
         loop {
             if self.receiver.changed().await.is_err() {
                 return Err(Error::Stopping);
             }
-            match &*self.receiver.borrow_and_update() {
-                Signal::Waiting => {}
-                Signal::Assigned(response) => return Ok(response.clone()),
-                Signal::Gone => return Err(Error::NotFound(self.id.to_string())),
-            }
+            return Ok(match &*self.receiver.borrow_and_update() {
+                Signal::Waiting => continue,
+                Signal::Ready(_, state) => TicketChange::Ready(state.clone()),
+                Signal::Assigned(response) => TicketChange::Assigned(response.clone()),
+                Signal::Gone(reason) => TicketChange::Gone(*reason),
+            });
         }
     }
 }

@@ -11,13 +11,15 @@ use serde_json::{Map, Value};
 use super::{QUEUE_FIELD, Queue, USER_FIELD, WaitEstimate, list};
 use crate::error::Error;
 use crate::model::{SearchFields, TicketId};
-use crate::store::StoredTicket;
+use crate::store::{ReadyState, StoredTicket, TicketReason};
 use crate::wire;
 
 /// The state of a ticket, as its player sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlayerState {
     Waiting,
+    /// A match was found, and its players are asked whether they are ready.
+    ReadyCheck,
     Assigned,
     /// Cancelled or expired. Only watchers see this state; for other calls the ticket does not exist.
     Gone,
@@ -27,6 +29,7 @@ impl PlayerState {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Waiting => "WAITING",
+            Self::ReadyCheck => "READY_CHECK",
             Self::Assigned => "ASSIGNED",
             Self::Gone => "GONE",
         }
@@ -41,6 +44,19 @@ pub struct PlayerAssignment {
     pub extensions: Map<String, Value>,
 }
 
+/// The ready check of a ticket, as its player sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlayerReadyCheck {
+    /// When players who have not answered lose their place.
+    pub expires_at: Timestamp,
+    /// How many players have accepted.
+    pub accepted: u32,
+    /// How many players are asked.
+    pub players: u32,
+    /// Whether this player has accepted.
+    pub has_accepted: bool,
+}
+
 /// A ticket as its player sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlayerTicket {
@@ -53,6 +69,10 @@ pub struct PlayerTicket {
     pub assignment: Option<PlayerAssignment>,
     /// How much longer it waits, if that can be said.
     pub estimate: Option<WaitEstimate>,
+    /// The ready check of the ticket while it is in one.
+    pub ready_check: Option<PlayerReadyCheck>,
+    /// Why the ticket is gone, or waits again after a ready check.
+    pub reason: Option<TicketReason>,
 }
 
 impl PlayerTicket {
@@ -74,6 +94,8 @@ impl PlayerTicket {
             expires_at: ttl.map(|ttl| created_at.after(ttl)),
             assignment: None,
             estimate: None,
+            ready_check: None,
+            reason: None,
         };
         let assignment = found.assignment.as_ref();
         let assignment = assignment.and_then(|data| openmatch::Assignment::decode_from_slice(data).ok());
@@ -87,8 +109,8 @@ impl PlayerTicket {
         let extension = |(name, any)| Some((name, serde_json::to_value(&any).ok()?));
         let extensions = assignment.extensions.into_iter().filter_map(extension).collect();
         let assignment = PlayerAssignment { connection: assignment.connection, extensions };
-        let state = PlayerState::Assigned;
-        Self { state, expires_at: None, assignment: Some(assignment), estimate: None, ..self }
+        let (state, assignment) = (PlayerState::Assigned, Some(assignment));
+        Self { state, expires_at: None, assignment, estimate: None, ready_check: None, reason: None, ..self }
     }
 
     /// Applies an encoded `WatchAssignmentsResponse`. Returns `None` if it changes nothing.
@@ -98,9 +120,47 @@ impl PlayerTicket {
         (ticket != *self).then_some(ticket)
     }
 
-    pub(super) fn gone(&self) -> Self {
-        let state = PlayerState::Gone;
-        Self { state, expires_at: None, assignment: None, estimate: None, ..self.clone() }
+    /// Returns the ticket after it was cancelled, or has expired: then the reason may be missing.
+    pub(super) fn gone(&self, reason: Option<TicketReason>, now: Timestamp) -> Self {
+        let has_expired = self.expires_at.is_some_and(|expires_at| expires_at <= now);
+        let reason = reason.or(has_expired.then_some(TicketReason::Expired));
+        let (state, assignment) = (PlayerState::Gone, None);
+        Self {
+            state,
+            expires_at: None,
+            assignment,
+            estimate: None,
+            ready_check: None,
+            reason,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the ticket with the state of its ready check. An assigned ticket stays as it is.
+    pub(super) fn with_ready(self, user: Uuid, ready: &ReadyState) -> Self {
+        if self.assignment.is_some() {
+            return self;
+        }
+        match ready {
+            ReadyState::Open(check) => {
+                let check = PlayerReadyCheck {
+                    expires_at: check.expires_at,
+                    accepted: check.accepted,
+                    players: check.players,
+                    has_accepted: check.answers.contains(&(user, true)),
+                };
+                let (state, ready_check) = (PlayerState::ReadyCheck, Some(check));
+                Self { state, estimate: None, ready_check, reason: None, ..self }
+            }
+            ReadyState::Over(reason) => {
+                Self { state: PlayerState::Waiting, ready_check: None, reason: *reason, ..self }
+            }
+            // It was cancelled after it was read.
+            ReadyState::Left(reason) => {
+                let (state, reason) = (PlayerState::Gone, Some(*reason));
+                Self { state, expires_at: None, estimate: None, ready_check: None, reason, ..self }
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod backfills;
 mod changes;
 mod claims;
 mod players;
+mod ready;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, broadcast};
 use self::backfills::MemoryBackfill;
 use self::changes::ChangeLog;
 use self::players::Owner;
+use self::ready::ReadyChecks;
 use super::changes::ChangeKind;
 use super::{
     ABANDONED_MARK_TTL, AfterNotify, AssignOutcome, AssignResult, AssignerFailure, AssignmentGroup,
@@ -65,6 +67,7 @@ struct State {
     /// Matches that must not be assigned, each with the time until which that is remembered.
     abandoned: HashMap<MatchId, Timestamp>,
     backfills: HashMap<BackfillId, MemoryBackfill>,
+    ready: ReadyChecks,
     batches: BTreeMap<u64, MemoryBatch>,
     last_batch: u64,
     /// The size of the batches in bytes.
@@ -245,7 +248,7 @@ impl Memory {
             // Subscribe before the check, or a notification between check and wait would be lost.
             notified.as_mut().enable();
             {
-                let (mut state, _) = self.state();
+                let (mut state, now) = self.state();
                 match state.tickets.get(id) {
                     None => return Ok(DeleteOutcome::NotFound),
                     Some(stored) if stored.visible_assignment().is_some() => {
@@ -255,6 +258,7 @@ impl Memory {
                     Some(_) => {
                         state.forget(id);
                         self.publish(TicketEvent::Gone(id.clone()));
+                        self.leave_check(&mut state, now, id);
                         return Ok(DeleteOutcome::Deleted);
                     }
                 }

@@ -11,6 +11,7 @@ mod foreign;
 mod keys;
 mod lock;
 mod players;
+mod ready;
 mod scripts;
 mod trials;
 
@@ -26,9 +27,11 @@ use futures::stream::BoxStream;
 use redis_store::{Call, Key, Script};
 use tokio::sync::Notify;
 
+use super::ready::EndCause;
 use super::{
     AssignOutcome, AssignResult, AssignmentGroup, Claim, DeleteOutcome, EngineName, Error, FetchedTickets,
-    NewTicket, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes, WatchState,
+    NewTicket, ReadyStates, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes,
+    WatchState,
 };
 use crate::metrics::Metrics;
 use crate::model::TicketId;
@@ -278,9 +281,13 @@ impl Redis {
     }
 
     pub(super) async fn delete(&self, id: &TicketId) -> Result<DeleteOutcome, Error> {
-        let own = self.keys.ticket_and_assign(id.as_str());
-        let add = |step: &mut Call| step.arg(self.keys.gone_channel()).end();
-        let deleted: u8 = self.step(&scripts::DELETE, own, add).await?;
+        let own = self.keys.ticket_and_assign(id.as_str()).into_iter().chain(self.keys.ready_checks());
+        let own = own.chain([self.keys.ready_of(id)]);
+        let add = |step: &mut Call| self.add_ready_args(step).end();
+        let (deleted, has_ended_check): (u8, bool) = self.step(&scripts::DELETE, own, add).await?;
+        if has_ended_check {
+            self.metrics.ready_check_ended(EndCause::Lost);
+        }
         match deleted {
             0 => Ok(DeleteOutcome::NotFound),
             1 => Ok(DeleteOutcome::Deleted),
@@ -450,11 +457,15 @@ impl Redis {
 
     pub(super) async fn ticket_events(&self) -> Result<BoxStream<'static, TicketEvent>, Error> {
         let (assigned, gone) = (self.keys.assigned_channel(), self.keys.gone_channel());
-        let messages = self.servers.primary.subscribe(&[assigned.clone(), gone], PING_AFTER).await?;
+        let ready = self.keys.ready_channel();
+        let channels = [assigned.clone(), gone, ready.clone()];
+        let messages = self.servers.primary.subscribe(&channels, PING_AFTER).await?;
         let events = messages.filter_map(move |message| {
             let payload = Bytes::copy_from_slice(message.get_payload_bytes());
             let event = if message.get_channel_name() == assigned {
                 Some(TicketEvent::Assigned(payload))
+            } else if message.get_channel_name() == ready {
+                std::str::from_utf8(&payload).ok().and_then(ReadyStates::parse).map(TicketEvent::Ready)
             } else {
                 std::str::from_utf8(&payload).ok().and_then(TicketId::parse).map(TicketEvent::Gone)
             };

@@ -89,6 +89,7 @@ fn profile(tag: &str, dice: &Dice) -> Profile {
                 Ok(servers(&matches).into_iter().filter(|_| !dice.one_in(10)).collect())
             }
         }),
+        ready_check: None,
     }
 }
 

@@ -13,6 +13,7 @@ mod matches;
 mod metrics;
 mod outages;
 mod plugins;
+mod ready;
 mod recorder;
 mod webhook;
 mod why;

@@ -86,6 +86,7 @@ pub(crate) fn duels() -> Profile {
         function: Arc::new(Fifo::new(2)),
         assigner: each_its_own(),
         max_wait: None,
+        ready_check: None,
     }
 }
 

@@ -56,6 +56,7 @@ async fn run_every_step(tickets: &Tickets) {
 
     assert_eq!(found_ids(&queries, everything()).await, names([]));
     run_every_step_of_directors(tickets).await;
+    crate::ready::run_every_step(tickets).await;
     run_every_player_step(tickets).await;
     run_every_backfill_step(tickets).await;
 }

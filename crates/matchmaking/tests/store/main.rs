@@ -61,6 +61,8 @@ mod publishing;
 mod querying;
 mod querying_redis;
 mod reading;
+mod ready;
+mod ready_chance;
 mod servers;
 mod setup;
 mod watching;

@@ -27,7 +27,9 @@ impl State {
 
 impl Memory {
     pub(super) fn is_live(&self, claim: Claim, now: Timestamp) -> bool {
-        now.distance(Timestamp::from_millis(claim.second() * 1000)) <= self.rules.pending_timeout
+        // The claim of a ready check begins at its deadline.
+        let since = Timestamp::from_millis(claim.second() * 1000);
+        since > now || now.distance(since) <= self.rules.pending_timeout
     }
 
     pub(super) fn is_claimed(&self, state: &State, id: &TicketId, now: Timestamp) -> bool {

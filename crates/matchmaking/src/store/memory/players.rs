@@ -137,6 +137,7 @@ impl Memory {
         for id in &overdue {
             state.forget(id);
             self.publish(TicketEvent::Gone(id.clone()));
+            self.leave_check(&mut state, now, id);
         }
         Ok(overdue.len())
     }

@@ -143,7 +143,7 @@ const fn obstacle(letter: u8) -> Option<Obstacle> {
 }
 
 /// Splits a list where a script would touch more than [`BATCH`] tickets. An item that is larger is a chunk of its own.
-fn chunks<T>(items: &[T], size_of: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+pub(super) fn chunks<T>(items: &[T], size_of: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
     let mut rest = items;
     std::iter::from_fn(move || {
         let mut size = 0;

@@ -135,6 +135,19 @@ impl Keys {
         self.0.key("backfillAcks")
     }
 
+    /// Returns the keys that `ready.lua` expects: the sorted set of checks by when they are due, the revision of the last news,
+    /// and the key prefixes of checks (a hash each), of pointers to the check of a ticket, of tickets and of assignments.
+    pub(super) fn ready_checks(&self) -> [Key; 6] {
+        let [tickets, assignments] = self.stems();
+        let [due, revision] = [self.0.key("readyChecks"), self.0.key("readyRevision")];
+        [due, revision, self.0.stem("ready:"), self.0.stem("readyOf:"), tickets, assignments]
+    }
+
+    /// Ours: the ready check of a ticket, or how it ended.
+    pub(super) fn ready_of(&self, id: &TicketId) -> Key {
+        self.0.key_of("readyOf:", id.as_str())
+    }
+
     /// Ours: a stream of what happened to tickets, while a process reads it to answer queries.
     pub(super) fn changes(&self) -> Key {
         self.0.key("ticketChanges")
@@ -151,6 +164,10 @@ impl Keys {
 
     pub(super) fn assigned_channel(&self) -> String {
         self.0.channel("assigned")
+    }
+
+    pub(super) fn ready_channel(&self) -> String {
+        self.0.channel("ready")
     }
 
     pub(super) fn gone_channel(&self) -> String {

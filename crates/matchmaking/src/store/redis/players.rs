@@ -11,6 +11,7 @@ use super::scripts;
 use super::{BATCH, Redis, is_unreachable};
 use crate::error::Error;
 use crate::model::TicketId;
+use crate::store::ready::EndCause;
 use crate::store::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket, StoredTicket};
 
 /// The reply of `join.lua`.
@@ -89,9 +90,12 @@ impl Redis {
             let most = |step: &mut Call| step.arg(BATCH).end();
             let ids: Vec<String> = self.run_unlocked(&scripts::OVERDUE, presence(), most).await?;
             if !ids.is_empty() {
-                let own = presence().chain(ids.iter().flat_map(|id| self.keys.ticket_and_assign(id)));
-                let add = |step: &mut Call| step.arg(self.keys.gone_channel()).end();
-                cancelled += self.step::<usize>(&scripts::SWEEP, own, add).await?;
+                let own = presence().chain(self.keys.ready_checks());
+                let own = own.chain(ids.iter().flat_map(|id| self.keys.ticket_and_assign(id)));
+                let add = |step: &mut Call| self.add_ready_args(step).end();
+                let (count, checks): (usize, u64) = self.step(&scripts::SWEEP, own, add).await?;
+                cancelled += count;
+                (0..checks).for_each(|_| self.metrics.ready_check_ended(EndCause::Lost));
             }
             if ids.len() < BATCH {
                 return Ok(cancelled);

@@ -24,7 +24,8 @@ pub(super) static CLAIM: Script =
     exclusive_step!("scripts/claim.lua", "scripts/parts/claims.lua", "scripts/parts/backfill.lua");
 pub(super) static RELEASE: Script = step!("scripts/release.lua", "scripts/parts/claims.lua");
 pub(super) static RELEASE_ALL: Script = step!("scripts/release_all.lua");
-pub(super) static DELETE: Script = step!("scripts/delete.lua", "scripts/parts/cancel.lua");
+pub(super) static DELETE: Script =
+    step!("scripts/delete.lua", "scripts/parts/cancel.lua", "scripts/parts/ready.lua");
 pub(super) static DEINDEX: Script = step!("scripts/deindex.lua");
 pub(super) static ADOPT: Script = step!("scripts/adopt.lua");
 pub(super) static ASSIGN: Script = exclusive_step!("scripts/assign.lua", "scripts/parts/claims.lua");
@@ -37,8 +38,12 @@ pub(super) static JOIN: Script =
 pub(super) static TICKETS: Script = step!("scripts/tickets.lua", "scripts/parts/player_tickets.lua");
 pub(super) static PRESENT: Script = step!("scripts/present.lua", "scripts/parts/player_tickets.lua");
 pub(super) static OVERDUE: Script = step!("scripts/overdue.lua", "scripts/parts/player_tickets.lua");
-pub(super) static SWEEP: Script =
-    step!("scripts/sweep.lua", "scripts/parts/cancel.lua", "scripts/parts/player_tickets.lua");
+pub(super) static SWEEP: Script = step!(
+    "scripts/sweep.lua",
+    "scripts/parts/cancel.lua",
+    "scripts/parts/ready.lua",
+    "scripts/parts/player_tickets.lua"
+);
 pub(super) static CREATE_BACKFILL: Script =
     step!("scripts/create_backfill.lua", "scripts/parts/backfill.lua");
 pub(super) static UPDATE_BACKFILL: Script =
@@ -48,6 +53,24 @@ pub(super) static DELETE_BACKFILLS: Script =
 pub(super) static ACKNOWLEDGE: Script = step!("scripts/acknowledge.lua", "scripts/parts/backfill.lua");
 pub(super) static ASSIGN_BACKFILL: Script =
     exclusive_step!("scripts/assign_backfill.lua", "scripts/parts/backfill.lua");
+pub(super) static OPEN_CHECKS: Script = exclusive_step!(
+    "scripts/open_checks.lua",
+    "scripts/parts/claims.lua",
+    "scripts/parts/cancel.lua",
+    "scripts/parts/ready.lua"
+);
+pub(super) static DUE_CHECKS: Script = exclusive_step!(
+    "scripts/due_checks.lua",
+    "scripts/parts/claims.lua",
+    "scripts/parts/cancel.lua",
+    "scripts/parts/ready.lua"
+);
+pub(super) static ANSWER_CHECK: Script =
+    step!("scripts/answer_check.lua", "scripts/parts/cancel.lua", "scripts/parts/ready.lua");
+pub(super) static CLOSE_CHECKS: Script =
+    step!("scripts/close_checks.lua", "scripts/parts/cancel.lua", "scripts/parts/ready.lua");
+pub(super) static CHECK_STATES: Script =
+    step!("scripts/check_states.lua", "scripts/parts/cancel.lua", "scripts/parts/ready.lua");
 
 pub(super) static LOCK: Script = script!("scripts/lock.lua");
 pub(super) static EXTEND: Script = script!("scripts/extend.lua");

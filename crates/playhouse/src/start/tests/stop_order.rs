@@ -34,10 +34,11 @@ const REQUIRED: [StopOrder; 3] = [
 ];
 
 /// The loops that append events to the outbox.
-const APPENDING: [&str; 5] = [
+const APPENDING: [&str; 6] = [
     "drops-admissions",
     "drops-endings",
     "matchmaking-engine",
+    "matchmaking-ready-checks",
     "matchmaking-recorder",
     "matchmaking-sweeper",
 ];
