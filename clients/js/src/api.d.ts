@@ -51,6 +51,8 @@ export interface AdmissionAnswer {
   token: string;
 }
 
+export type AnswerAnswer = "accepted";
+
 export interface AssignmentAnswer {
   /** The address of the game server. */
   connection: string;
@@ -434,6 +436,19 @@ export interface Problem {
   type: string;
 }
 
+/** A match waits until all its players have accepted it. */
+export interface ReadyCheckAnswer {
+  /** How many players have accepted. */
+  accepted: number;
+  answer?: AnswerAnswer | null;
+  /** When players who have not answered lose their ticket; RFC 3339. */
+  expires_at: string;
+  /** How many players are asked. */
+  players: number;
+}
+
+export type ReasonAnswer = "cancelled" | "declined" | "no-answer" | "expired" | "not-everyone-accepted";
+
 /** Units held for a player. */
 export interface ReservationAnswer {
   drop_id: string;
@@ -484,7 +499,9 @@ export interface TicketAnswer {
   /** When it expires; RFC 3339. */
   expires_at?: string | null;
   queue: string;
-  /** WAITING, ASSIGNED, or GONE: cancelled or expired. */
+  ready_check?: ReadyCheckAnswer | null;
+  reason?: ReasonAnswer | null;
+  /** WAITING, READY_CHECK while the players of a match are asked, ASSIGNED, or GONE: cancelled or expired. */
   state: string;
   ticket_id: string;
 }
@@ -724,6 +741,24 @@ export interface Operations {
       ticket_id: string;
     };
     response: TicketAnswer;
+  };
+  /** Accept a match */
+  accept_match: {
+    method: "POST";
+    path: "/v1/matchmaking/tickets/{ticket_id}/accept";
+    params: {
+      ticket_id: string;
+    };
+    response: TicketAnswer;
+  };
+  /** Decline a match */
+  decline_match: {
+    method: "POST";
+    path: "/v1/matchmaking/tickets/{ticket_id}/decline";
+    params: {
+      ticket_id: string;
+    };
+    response: null;
   };
   /** Stream a ticket */
   follow_ticket: {

@@ -267,6 +267,8 @@ export interface QueueOptions {
 export interface QueueableCalls {
   "tickets.create": [body: TicketRequest];
   "tickets.cancel": [ticketId: string];
+  "tickets.accept": [ticketId: string];
+  "tickets.decline": [ticketId: string];
   "inbox.mark": [body: MarkRequest];
   "drops.join": [dropId: string, params?: Operations["join_drop"]["query"]];
   "drops.leave": [dropId: string];

@@ -64,6 +64,8 @@ const ANY_PATH: &str = "/{*path}";
         tickets::list,
         tickets::show,
         tickets::cancel,
+        tickets::accept,
+        tickets::decline,
         stream::follow,
         stream::stream,
         stream::events,
@@ -100,6 +102,8 @@ fn table() -> Table {
     use RateClass::{Issuer, Page, Read, SignIn, Stream, Write};
     const NOTIFICATION: &str = "/v1/notifications/{notification_id}";
     const TICKETS: &str = "/v1/matchmaking/tickets";
+    const TICKET_ACCEPT: &str = "/v1/matchmaking/tickets/{ticket_id}/accept";
+    const TICKET_DECLINE: &str = "/v1/matchmaking/tickets/{ticket_id}/decline";
     const TICKET_STREAM: &str = "/v1/matchmaking/tickets/{ticket_id}/stream";
     Table(Vec::new())
         .row(Row::get("/", Anyone, Page), pages::index)
@@ -129,6 +133,8 @@ fn table() -> Table {
         .row(Row::post(TICKETS, Player, Write), tickets::create)
         .row(Row::get(TICKET, Player, Read), tickets::show)
         .row(Row::delete(TICKET, Player, Write), tickets::cancel)
+        .row(Row::post(TICKET_ACCEPT, Player, Write), tickets::accept)
+        .row(Row::post(TICKET_DECLINE, Player, Write), tickets::decline)
         .row(Row::get(TICKET_STREAM, Player, Stream), stream::follow)
 }
 

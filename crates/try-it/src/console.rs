@@ -200,7 +200,7 @@ fn queue<'a>(user: &str, queues: impl Iterator<Item = &'a str>, player: &Player)
     for ticket in &player.tickets {
         let tone = match ticket.state {
             PlayerState::Assigned => Tone::Good,
-            PlayerState::Waiting | PlayerState::Gone => Tone::Neutral,
+            PlayerState::Waiting | PlayerState::ReadyCheck | PlayerState::Gone => Tone::Neutral,
         };
         let server = ticket.assignment.as_ref().map(|assignment| assignment.connection.clone());
         let cells = [

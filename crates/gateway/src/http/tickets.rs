@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
 use http_server::{JsonBody, Problem};
 use matchmaking::model::TicketId;
-use matchmaking::{JoinRequest, PlayerTicket};
+use matchmaking::store::TicketReason;
+use matchmaking::{JoinRequest, PlayerReadyCheck, PlayerTicket};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sessions::Caller;
@@ -42,7 +43,7 @@ pub(crate) struct TicketRequest {
 pub(crate) struct TicketAnswer {
     ticket_id: String,
     queue: String,
-    /// WAITING, ASSIGNED, or GONE: cancelled or expired.
+    /// WAITING, READY_CHECK while the players of a match are asked, ASSIGNED, or GONE: cancelled or expired.
     state: &'static str,
     /// RFC 3339.
     #[schema(format = DateTime)]
@@ -54,6 +55,10 @@ pub(crate) struct TicketAnswer {
     assignment: Option<AssignmentAnswer>,
     /// How much longer it waits. null if that is unknown, and unless it is WAITING.
     estimate: Option<EstimateAnswer>,
+    /// The ready check, in the state READY_CHECK.
+    ready_check: Option<ReadyCheckAnswer>,
+    /// Why the ticket is GONE, or is WAITING again after a ready check.
+    reason: Option<ReasonAnswer>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -62,6 +67,36 @@ pub(crate) struct EstimateAnswer {
     seconds: u64,
     /// `recent-matches`: how long the tickets of recent matches waited. More may follow.
     basis: &'static str,
+}
+
+/// A match waits until all its players have accepted it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ReadyCheckAnswer {
+    /// When players who have not answered lose their ticket; RFC 3339.
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// How many players have accepted.
+    accepted: u32,
+    /// How many players are asked.
+    players: u32,
+    /// The caller's answer. Without one, accept or decline.
+    answer: Option<AnswerAnswer>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AnswerAnswer {
+    Accepted,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ReasonAnswer {
+    Cancelled,
+    Declined,
+    NoAnswer,
+    Expired,
+    NotEveryoneAccepted,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -167,6 +202,59 @@ pub(super) async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Accept a match
+///
+/// For a ticket in the state READY_CHECK. The match is made when all its players have accepted. Repeating the request changes nothing.
+#[utoipa::path(
+    post, path = "/v1/matchmaking/tickets/{ticket_id}/accept", tag = "matchmaking", operation_id = "accept_match",
+    params(("ticket_id" = String, Path)),
+    responses(
+        (status = 200, description = "The ticket", body = TicketAnswer),
+        (status = 400, description = "The id is not valid"),
+        (status = 404, description = "The caller has no such ticket"),
+        (status = 409, description = "The ticket is in no ready check that can be answered (`no-ready-check`)"),
+    )
+)]
+pub(super) async fn accept(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Segment(id): Segment,
+) -> Result<Json<TicketAnswer>, Problem> {
+    let accepted = gateway.players.accept(*caller.user().as_uuid(), &id).await;
+    Ok(Json(TicketAnswer::of(accepted.map_err(|error| not_answered(&error))?)))
+}
+
+/// Decline a match
+///
+/// Cancels the ticket. The other players of the match keep their place in the queue. Repeating the request changes nothing.
+#[utoipa::path(
+    post, path = "/v1/matchmaking/tickets/{ticket_id}/decline", tag = "matchmaking", operation_id = "decline_match",
+    params(("ticket_id" = String, Path)),
+    responses(
+        (status = 204, description = "The ticket has left matchmaking"),
+        (status = 400, description = "The id is not valid"),
+        (status = 404, description = "The caller has no such ticket"),
+        (status = 409, description = "The ticket is in no ready check that can be answered (`no-ready-check`)"),
+    )
+)]
+pub(super) async fn decline(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Segment(id): Segment,
+) -> Result<StatusCode, Problem> {
+    let declined = gateway.players.decline(*caller.user().as_uuid(), &id).await;
+    declined.map_err(|error| not_answered(&error))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn not_answered(error: &matchmaking::Error) -> Problem {
+    let problem = failed("matchmaking", error);
+    match error {
+        matchmaking::Error::NoReadyCheck(_) => problem.cause("no-ready-check"),
+        _ => problem,
+    }
+}
+
 impl TicketAnswer {
     pub(super) fn of(ticket: PlayerTicket) -> Self {
         let assignment = ticket.assignment.map(|assignment| AssignmentAnswer {
@@ -183,6 +271,31 @@ impl TicketAnswer {
             estimate: ticket
                 .estimate
                 .map(|estimate| EstimateAnswer { seconds: estimate.seconds, basis: estimate.basis.word() }),
+            ready_check: ticket.ready_check.map(ReadyCheckAnswer::of),
+            reason: ticket.reason.map(ReasonAnswer::of),
+        }
+    }
+}
+
+impl ReadyCheckAnswer {
+    fn of(check: PlayerReadyCheck) -> Self {
+        Self {
+            expires_at: check.expires_at.to_rfc3339(),
+            accepted: check.accepted,
+            players: check.players,
+            answer: check.has_accepted.then_some(AnswerAnswer::Accepted),
+        }
+    }
+}
+
+impl ReasonAnswer {
+    const fn of(reason: TicketReason) -> Self {
+        match reason {
+            TicketReason::Cancelled => Self::Cancelled,
+            TicketReason::Declined => Self::Declined,
+            TicketReason::NoAnswer => Self::NoAnswer,
+            TicketReason::Expired => Self::Expired,
+            TicketReason::NotEveryoneAccepted => Self::NotEveryoneAccepted,
         }
     }
 }

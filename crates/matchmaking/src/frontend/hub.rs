@@ -223,6 +223,8 @@ impl Hub {
     fn deliver_ready(&self, ReadyStates { revision, states }: ReadyStates) {
         for (id, state) in states {
             let signal = match state {
+                // The assignment follows.
+                ReadyState::Assigned => continue,
                 ReadyState::Left(reason) => Signal::Gone(Some(reason)),
                 state => Signal::Ready(revision, state),
             };

@@ -152,6 +152,7 @@ impl PlayerTicket {
                 let (state, ready_check) = (PlayerState::ReadyCheck, Some(check));
                 Self { state, estimate: None, ready_check, reason: None, ..self }
             }
+            ReadyState::Assigned => self,
             ReadyState::Over(reason) => {
                 Self { state: PlayerState::Waiting, ready_check: None, reason: *reason, ..self }
             }

@@ -100,7 +100,9 @@ impl TicketReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyState {
     Open(ReadyCheck),
-    /// The check has ended, and the ticket was released or assigned. The reason is missing if nobody is to blame.
+    /// The check has ended, and the ticket was assigned.
+    Assigned,
+    /// The check has ended, and the ticket was released. The reason is missing if nobody is to blame.
     Over(Option<TicketReason>),
     /// The check has ended, and the ticket was cancelled.
     Left(TicketReason),
@@ -188,7 +190,11 @@ impl ReadyState {
     /// deadline, number of acceptances and number of players of the check.
     pub(super) fn parse(counts: &[&str], state: &str) -> Option<Self> {
         if let Some(reason) = state.strip_prefix('!') {
-            let reason = TicketReason::parse(reason.split(' ').next().unwrap_or_default());
+            let word = reason.split(' ').next().unwrap_or_default();
+            if word == "accepted" {
+                return Some(Self::Assigned);
+            }
+            let reason = TicketReason::parse(word);
             return Some(match reason {
                 None | Some(TicketReason::NotEveryoneAccepted) => Self::Over(reason),
                 Some(reason) => Self::Left(reason),

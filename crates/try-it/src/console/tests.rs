@@ -113,6 +113,8 @@ fn messages_and_tickets_lead_to_their_screens() {
             connection: "a.example:1".to_owned(),
             ..PlayerAssignment::default()
         }),
+        ready_check: None,
+        reason: None,
     });
     let inbox = notify("ada", &player);
     let row = &table(&inbox).rows[0].cells;

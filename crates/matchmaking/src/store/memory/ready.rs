@@ -144,7 +144,10 @@ impl Memory {
                 let users = users.iter().map(|(user, _)| *user).collect();
                 state.ready.pointers.insert(ticket.clone(), Pointer::Ended { end, users, until });
             }
-            news.push((ticket.clone(), end.map_or(ReadyState::Over(None), Ended::state)));
+            // Watchers of an assigned ticket receive the assignment.
+            if end != Some(Ended::Assigned) {
+                news.push((ticket.clone(), end.map_or(ReadyState::Over(None), Ended::state)));
+            }
         }
         // Before the tickets are cancelled, so that their watchers learn the reason first.
         if !news.is_empty() {
@@ -355,7 +358,7 @@ impl Memory {
 impl Ended {
     const fn state(self) -> ReadyState {
         match self {
-            Self::Assigned => ReadyState::Over(None),
+            Self::Assigned => ReadyState::Assigned,
             Self::Released => ReadyState::Over(Some(TicketReason::NotEveryoneAccepted)),
             Self::Left(reason) => ReadyState::Left(reason),
         }

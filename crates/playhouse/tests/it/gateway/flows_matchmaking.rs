@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use reqwest::Method;
 use serde_json::json;
 use testkit::{eventually, need};
 
 use super::DUEL;
 use super::flows::{Player, Setup, stream_of};
+use crate::crashes::assert_killed;
 use crate::*;
 
 /// The queue `duel`, and the queue `nobody` whose tickets are never matched.
@@ -172,4 +174,103 @@ async fn waiting_time_is_estimated_from_recent_matches_and_unknown_without_any()
     assert!(stream.expect("WAITING").await.get("estimate").is_some(), "streams have the field too");
     let (_, other) = matched[0].join(one, "nobody").await;
     assert_eq!(other["estimate"], Value::Null, "no profile matches this queue: {other}");
+}
+
+/// Answers a ready check. Returns the status and the body.
+async fn answer(player: &Player, at: &str, id: &str, answer: &str) -> (u16, Value) {
+    let path = format!("/v1/matchmaking/tickets/{id}/{answer}");
+    let response = player.request(Method::POST, at, &path).send().await.unwrap();
+    let status = response.status().as_u16();
+    (status, response.json().await.unwrap_or_default())
+}
+
+/// Kills the engine at every point between the question and the match.
+#[tokio::test(flavor = "multi_thread")]
+async fn players_are_asked_and_engines_that_die_lose_and_double_no_match() {
+    let setup = need!(Setup::start().await);
+    let asking = DUEL.replace("players = 2", "players = 2\nready_check = \"10s\"");
+    // Short, because the next engine takes a match only after most of this time.
+    let timeouts = "pending_timeout = \"10s\"\nfunction_timeout = \"1s\"\nevaluator_timeout = \"1s\"\nassigner_timeout = \"2s\"\n";
+    setup.configure(&format!("{asking}[matchmaking]\n{timeouts}"));
+    let gateways = setup.start_gateways(2).await;
+    let [one, two] = [gateways[0].at.as_str(), gateways[1].at.as_str()];
+    let (ada, bob) = (setup.player("ada").await, setup.player("bob").await);
+    let (adas, bobs) = (ada.join(one, "duel").await.1, bob.join(two, "duel").await.1);
+    let (adas, bobs) = (id(&adas).to_owned(), id(&bobs).to_owned());
+    assert_eq!(answer(&ada, one, &adas, "accept").await.0, 409);
+    let mut streams = [ada.follow(two, &adas).await, bob.follow(one, &bobs).await];
+    for stream in &mut streams {
+        stream.expect("WAITING").await;
+    }
+
+    let doomed =
+        setup.program("matchmaking-engine").env("TESTKIT_FAULT", "matchmaking.asked").start().unwrap();
+    for stream in &mut streams {
+        let asked = stream.expect("READY_CHECK").await;
+        assert_eq!(asked["ready_check"]["players"], 2, "{asked}");
+        assert_eq!(asked["ready_check"]["answer"], Value::Null, "{asked}");
+    }
+    assert_killed(&doomed).await;
+    let (status, accepted) = answer(&ada, one, &adas, "accept").await;
+    assert_eq!((status, &accepted["ready_check"]["answer"]), (200, &json!("accepted")), "{accepted}");
+    for (stream, own) in streams.iter_mut().zip([json!("accepted"), Value::Null]) {
+        let counted = stream.expect("READY_CHECK").await;
+        assert_eq!(counted["ready_check"]["accepted"], 1, "{counted}");
+        assert_eq!(counted["ready_check"]["answer"], own, "{counted}");
+    }
+    assert_eq!(answer(&ada, two, &bobs, "accept").await.0, 404, "another player's ticket looks missing");
+    assert_eq!(answer(&bob, one, &adas, "decline").await.0, 404);
+    assert_eq!(answer(&bob, two, &bobs, "accept").await.0, 200);
+    for stream in &mut streams {
+        assert_eq!(stream.expect("READY_CHECK").await["ready_check"]["accepted"], 2);
+    }
+
+    // One dies before it asks for a server, the next one after the assignment. The third one finds the match made.
+    for point in ["matchmaking.accepted", "matchmaking.assigned"] {
+        let doomed = setup.program("matchmaking-engine").env("TESTKIT_FAULT", point).start().unwrap();
+        assert_killed(&doomed).await;
+    }
+    let engine = setup.program("matchmaking-engine").start().unwrap();
+    addresses(&engine).await;
+    let mut connections = Vec::new();
+    for (player, id) in [(&ada, &adas), (&bob, &bobs)] {
+        let assigned = eventually("it is assigned", PATIENCE, async || {
+            let (_, found) = ticket(player, one, id).await;
+            (found["state"] == "ASSIGNED").then_some(found)
+        })
+        .await;
+        assert_eq!(assigned["ready_check"], Value::Null, "{assigned}");
+        connections.push(assigned["assignment"]["connection"].clone());
+    }
+    assert_eq!(connections[0], connections[1]);
+    for stream in &mut streams {
+        stream.expect("ASSIGNED").await;
+    }
+
+    // The next match is declined by one of them.
+    let again = |id: &str| json!({ "queue": "duel", "replaces": id });
+    let mut next = Vec::new();
+    for (player, id) in [(&ada, &adas), (&bob, &bobs)] {
+        let request = player.request(Method::POST, one, "/v1/matchmaking/tickets").json(&again(id));
+        let joined: Value = request.send().await.unwrap().json().await.unwrap();
+        next.push(joined["ticket_id"].as_str().unwrap().to_owned());
+    }
+    let mut streams = [ada.follow(one, &next[0]).await, bob.follow(two, &next[1]).await];
+    for stream in &mut streams {
+        while stream.next().await.unwrap().1["state"] != "READY_CHECK" {}
+    }
+    for _ in 0..2 {
+        assert_eq!(answer(&bob, one, &next[1], "decline").await.0, 204, "repeating it is fine");
+    }
+    assert_eq!(streams[1].expect("GONE").await["reason"], "declined");
+    assert_eq!(streams[0].expect("WAITING").await["reason"], "not-everyone-accepted");
+    let (status, problem) = answer(&ada, two, &next[0], "accept").await;
+    assert_eq!(
+        (status, &problem["type"]),
+        (409, &json!("urn:playhouse:problem:no-ready-check")),
+        "{problem}"
+    );
+    assert_eq!(ticket(&bob, one, &next[1]).await.0, 404);
+    engine.sigterm();
+    assert_eq!(engine.wait(PATIENCE).await.code(), Some(0));
 }

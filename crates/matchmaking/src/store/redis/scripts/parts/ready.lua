@@ -109,7 +109,8 @@ local function end_check(ready, check, why, decliner)
       elseif call('SISMEMBER', all, ticket) == 1 then
         reason = ''
       end
-      if reason then states[#states + 1] = ticket .. '!' .. reason end
+      -- Watchers of an assigned ticket receive the assignment.
+      if reason and reason ~= 'accepted' then states[#states + 1] = ticket .. '!' .. reason end
       if reason and reason ~= '' then
         call('SET', pointer, '!' .. reason .. ' ' .. table.concat(check.of[ticket], ' '), 'PX', ready.keep)
       else
