@@ -20,7 +20,7 @@ use crate::engine::Profile;
 use crate::error::Error;
 use crate::model::{Moment, TicketId};
 use crate::players::QUEUE_FIELD;
-use crate::store::{DeleteOutcome, Store, TicketStatus};
+use crate::store::{DeleteOutcome, ReadyCheck, ReadyState, Store, TicketStatus};
 use crate::why::{COMPARED, Obstacle, ObstacleCode, ProfileWhy, WhyReport, describe_failure};
 use crate::wire;
 
@@ -269,18 +269,22 @@ impl MatchmakingAdmin {
             report.obstacles.push(Obstacle { code, detail: detail.to_owned() });
         };
         let needs_engine = matches!(state, TicketState::Waiting | TicketState::Pending);
+        let check = match (state, &status.holder) {
+            (TicketState::Pending, None) => self.ready_check(id).await?,
+            _ => None,
+        };
         if needs_engine && status.holder.is_none() && !self.has_engine().await {
             add(ObstacleCode::NoEngine, NO_ENGINE);
         }
-        match (state, &status.holder) {
-            (TicketState::Assigned, _) => return Ok(report),
-            (TicketState::Expired, _) => {
+        match (state, &status.holder, &check) {
+            (TicketState::Assigned, ..) => return Ok(report),
+            (TicketState::Expired, ..) => {
                 add(ObstacleCode::Expired, "its data has expired; the next fetch removes it");
             }
-            (TicketState::Deindexed, _) => {
+            (TicketState::Deindexed, ..) => {
                 add(ObstacleCode::Deindexed, "it was removed from matchmaking (DeindexTicket)");
             }
-            (TicketState::Pending, Some(holder)) => {
+            (TicketState::Pending, Some(holder), _) => {
                 let detail = format!(
                     "a Director holds it in a match of profile {:?}, proposed by the match function at {}, or died while \
                      doing so",
@@ -288,14 +292,21 @@ impl MatchmakingAdmin {
                 );
                 add(ObstacleCode::HeldByDirector, &detail);
             }
-            (TicketState::Pending, None) => {
+            (TicketState::Pending, None, Some(check)) => {
+                let detail = format!(
+                    "a match was found, and its players are asked whether they are ready: {} of {} have accepted",
+                    check.accepted, check.players
+                );
+                add(ObstacleCode::ReadyCheck, &detail);
+            }
+            (TicketState::Pending, None, None) => {
                 let detail = "an engine has fetched it and looks for a match, or died while doing so";
                 add(ObstacleCode::Fetched, detail);
             }
-            (TicketState::Waiting, _) if ticket.is_none() => {
+            (TicketState::Waiting, ..) if ticket.is_none() => {
                 add(ObstacleCode::Unreadable, "its data is unreadable");
             }
-            (TicketState::Waiting, _) => {
+            (TicketState::Waiting, ..) => {
                 if self.store.is_held_back().await? {
                     add(ObstacleCode::HeldBack, HELD_BACK);
                 }
@@ -305,8 +316,10 @@ impl MatchmakingAdmin {
             }
         }
         // Every tick an engine fetches all waiting tickets for a moment, so a ticket that it has fetched waits, too.
+        // One in a ready check has a match.
         if needs_engine
             && status.holder.is_none()
+            && check.is_none()
             && let Some(ticket) = &ticket
         {
             let sample = self.store.read(&ids).await?;
@@ -327,6 +340,14 @@ impl MatchmakingAdmin {
                 failures.into_iter().filter(|failure| concerns(&failure.profile)).collect();
         }
         Ok(report.with_lines(self.clock.now()))
+    }
+
+    /// Returns the open ready check of a ticket.
+    async fn ready_check(&self, id: &TicketId) -> Result<Option<ReadyCheck>, Error> {
+        match self.store.ready_states(std::slice::from_ref(id)).await?.states.pop() {
+            Some((_, ReadyState::Open(check))) => Ok(Some(check)),
+            _ => Ok(None),
+        }
     }
 
     /// Returns whether an engine runs. Assumes one if that is unknown.

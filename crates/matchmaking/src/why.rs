@@ -53,6 +53,8 @@ pub enum ObstacleCode {
     HeldBack,
     /// An engine has fetched it.
     Fetched,
+    /// The players of its match are asked whether they are ready.
+    ReadyCheck,
     /// A Director holds it.
     HeldByDirector,
     /// The process that was asked knows no profiles.

@@ -148,3 +148,41 @@ impl Section for PoolConfig {
         Self { filters: reader.get("filters") }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ::config::{Layers, Loaded, load};
+
+    use super::*;
+
+    /// A section with profiles only.
+    #[derive(Debug)]
+    struct Profiles(BTreeMap<String, ProfileConfig>);
+
+    impl Section for Profiles {
+        fn read(reader: &mut Reader<'_>) -> Self {
+            Self(reader.tables("profiles"))
+        }
+    }
+
+    fn ready_check(text: &str) -> Result<Option<Duration>, String> {
+        let reference = "[profiles.NAME]\nfunction = \"fifo\"\nplayers = 2\n# rules = \"x\"\n# assigner = \"x\"\n\
+            # max_wait = \"60s\"\n# ready_check = \"20s\"\n[profiles.NAME.pools.NAME]\nfilters = []\n";
+        let text = format!("[profiles.duel]\nassigner = \"fleet\"\n{text}");
+        let loaded = load(Layers::new(reference).with_file_text(Path::new("play.toml"), &text));
+        let profiles = loaded.map(|Loaded { config: Profiles(profiles), .. }| profiles);
+        profiles.map(|profiles| profiles["duel"].ready_check).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn players_are_asked_only_if_configured() {
+        assert_eq!(ready_check(""), Ok(None));
+        assert_eq!(ready_check("ready_check = \"20s\""), Ok(Some(Duration::from_secs(20))));
+        for bad in ["500ms", "2d"] {
+            let problem = ready_check(&format!("ready_check = {bad:?}")).unwrap_err();
+            assert!(problem.contains("profiles.duel.ready_check: must be from 1s to 1d"), "{problem}");
+        }
+    }
+}

@@ -15,7 +15,7 @@ pub(super) fn summary(report: &WhyReport) -> Section {
     if report.lines.is_empty() {
         return section.text("It does not wait.");
     }
-    let is_normal = |code: ObstacleCode| matches!(code, ObstacleCode::Fetched);
+    let is_normal = |code: ObstacleCode| matches!(code, ObstacleCode::Fetched | ObstacleCode::ReadyCheck);
     let problems = report.obstacles.iter().filter(|obstacle| !is_normal(obstacle.code));
     let details: Vec<&String> = problems.map(|obstacle| &obstacle.detail).collect();
     report.lines.iter().fold(section, |section, line| match details.contains(&line) {

@@ -452,7 +452,8 @@ impl Memory {
         Ok(TicketStatus {
             found,
             is_indexed: state.is_indexed(id),
-            pending_since: claim.map(Claim::second),
+            // The claim of a ready check begins at its deadline.
+            pending_since: claim.map(|claim| claim.second().min(now.as_millis() / 1000)),
             holder: claim.and_then(|claim| state.holder(claim)),
             ttl: state.tickets.get(id).map(|stored| stored.expiry.distance(now)),
         })

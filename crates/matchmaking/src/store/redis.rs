@@ -535,7 +535,8 @@ impl Redis {
         Ok(TicketStatus {
             found,
             is_indexed: indexed,
-            pending_since: claim.map(Claim::second),
+            // The claim of a ready check begins at its deadline.
+            pending_since: claim.map(|claim| claim.second().min(now as i64)),
             holder: self.holders_of(&[claim]).await?.pop().flatten(),
             ttl: ttl.try_into().ok().map(Duration::from_millis),
         })

@@ -10,7 +10,8 @@ use http_server::Connection;
 use matchmaking::engine::{Profile, Tick};
 use matchmaking::model::TicketId;
 use matchmaking::store::{AnswerOutcome, ReadyAnswer, ReadyState, TicketReason};
-use matchmaking::{Engine, JoinRequest, PlayerState, Queue};
+use matchmaking::why::ObstacleCode;
+use matchmaking::{Engine, JoinRequest, MatchmakingAdmin, PlayerState, Queue};
 use runtime::Drain;
 use testkit::eventually;
 
@@ -84,6 +85,14 @@ async fn players_are_asked_before_a_server_is_requested(world: World) {
     assert!(matches!(state(&world, &ids[0]).await, Some(ReadyState::Open(check)) if check.players == 2));
     assert_eq!(engine.tick().await.unwrap(), tick(1, 0, 1), "the others are not handed out");
     accept_all(&world, &ids[..1]).await;
+    let operator = MatchmakingAdmin::new(world.store.clone(), vec![asking()], 100, world.clock.clone());
+    let why = operator.why(ids[0].as_str()).await.unwrap();
+    let codes: Vec<ObstacleCode> = why.obstacles.iter().map(|obstacle| obstacle.code).collect();
+    assert_eq!((codes, why.profiles.len()), (vec![ObstacleCode::ReadyCheck], 0), "it has a match");
+    assert_eq!(serde_json::to_value(&why).unwrap()["obstacles"][0]["code"], "ready_check");
+    let report = operator.show(ids[0].as_str()).await.unwrap();
+    assert!(report.why[0].contains("1 of 2 have accepted"), "{report:?}");
+    assert!(report.pending_since.unwrap() * 1000 <= base::Clock::system().now().as_millis(), "{report:?}");
     assert_eq!(engine.tick_ready_checks().await.unwrap(), tick(0, 0, 0));
     assert_eq!(requests.load(Ordering::Relaxed), 0);
     accept_all(&world, &ids[..2]).await;
