@@ -15,6 +15,7 @@ export const REPEATABLE_POSTS = [
   { path: /^\/v1\/drops\/[^/]+\/(join|leave)$/ },
   { path: /^\/v1\/drops\/[^/]+\/reservations\/[^/]+\/pay$/ },
   { path: /^\/v1\/matchmaking\/tickets$/ },
+  { path: /^\/v1\/matchmaking\/tickets\/[^/]+\/(accept|decline)$/ },
   { path: /^\/v1\/notifications\/mark$/ },
 ];
 
