@@ -45,6 +45,7 @@ impl Game {
             function: Arc::new(SkillTeams { teams: 2, players_per_team, window, window_per_second: 50.0 }),
             assigner: fleet.clone(),
             max_wait: None,
+            ready_check: None,
         };
         let profiles = vec![profile(Self::DUEL, 1, 100.0), profile(Self::TWO_VS_TWO, 2, 200.0)];
         // 4. The engine, which makes matches. A server calls `Engine::run` and `Engine::listen`; this example calls `Engine::tick`.
