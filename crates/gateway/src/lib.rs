@@ -42,7 +42,6 @@ use oidc::Provider;
 use redis_store::RedisStore;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
-use serde_json::Value;
 use service::{HomePart, PlayerRoute, Provided, StreamConfig};
 use sessions::{Audit, CipherFailed, Origin, SessionHistory, Sessions};
 use url::Url;
@@ -64,8 +63,7 @@ pub(crate) struct Parts {
     /// The URL of the gateway for players.
     pub(crate) public_url: Url,
     pub(crate) version: &'static str,
-    /// The OpenAPI document of the routes.
-    pub(crate) openapi: Value,
+    pub(crate) openapi: Description,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub(crate) trusted_proxies: Vec<Network>,
     /// The issuer of players' tokens. None if sign-in is not configured.
@@ -139,7 +137,7 @@ impl Gateway {
         Ok(Self(Arc::new(Inner {
             version: parts.version,
             origin: Origin::from_url(&public_url),
-            openapi: Description::new(&parts.openapi),
+            openapi: parts.openapi,
             trusted_proxies: parts.trusted_proxies,
             history: parts.history,
             clients: Clients::new(config.platforms.clone(), config.features.clone()),

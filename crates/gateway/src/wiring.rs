@@ -28,7 +28,7 @@ use utoipa::openapi::OpenApi;
 
 use self::identity::{BuiltinIssuer, Identity};
 use crate::config::Config;
-use crate::http::{Api, ISSUER, rows};
+use crate::http::{Api, Description, ISSUER, rows};
 use crate::limits_admin::LimitsAdmin;
 use crate::metrics::Metrics;
 use crate::services::{IssuedOperators, IssuedServices};
@@ -169,7 +169,8 @@ fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let gateway = Gateway::new(Parts {
         public_url,
         version: context.version,
-        openapi: listener.openapi.clone(),
+        // Not from a copy of the document, which is the largest value of a process that starts.
+        openapi: Description::new(&listener.openapi),
         trusted_proxies: context.settings.listen.limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),

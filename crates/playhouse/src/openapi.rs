@@ -30,7 +30,7 @@ pub(crate) fn document(services: Services) -> Value {
         ("403", "The service lacks the right"),
         ("503", "A store does not answer; try again"),
     ];
-    let mut document = described(&api, info, schemes, &refusals);
+    let mut document = described(api, info, schemes, &refusals);
     document["servers"] = json!([{
         "url": "http://127.0.0.1:8081",
         "description": "The default of `listen.service_api`. Give your client the address of your own.",
@@ -69,7 +69,7 @@ pub(crate) fn gateway_document(services: Services) -> Value {
         ("504", "The request took too long; try again"),
     ];
     let api = merged(services.iter().filter_map(Service::gateway_api));
-    let mut document = described(&api, info, schemes, &refusals);
+    let mut document = described(api, info, schemes, &refusals);
     describe_home(&mut document, services);
     document
 }
@@ -116,9 +116,11 @@ const BODY_ERRORS: [(&str, &str); 3] = [
 const SIGN_IN_ERRORS: [&str; 3] = ["401", "403", "426"];
 
 /// Completes the description of routes with the schemes, the errors and the schema of problems that they all share.
-fn described(api: &OpenApi, info: Value, schemes: Value, refusals: &[(&str, &str)]) -> Value {
+fn described(api: OpenApi, info: Value, schemes: Value, refusals: &[(&str, &str)]) -> Value {
     // Cannot fail: the document consists of plain values.
-    let mut document = serde_json::to_value(api).unwrap_or_default();
+    let mut document = serde_json::to_value(&api).unwrap_or_default();
+    // Its memory serves what is added below.
+    drop(api);
     document["info"] = info;
     document["security"] =
         schemes.as_object().into_iter().flatten().map(|(name, _)| json!({ name: [] })).collect();
