@@ -37,7 +37,7 @@ use crate::guard::guard;
 use crate::harden::with_cors;
 use crate::{Gateway, ServiceRoutes};
 
-pub(crate) use docs::Description;
+pub(crate) use docs::{Description, LazyDescription};
 pub(crate) use stream::{HEARTBEAT, service_stream};
 
 /// The path of the builtin issuer.

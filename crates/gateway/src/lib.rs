@@ -49,7 +49,7 @@ use url::Url;
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::early::AddressLimit;
-use crate::http::Description;
+use crate::http::LazyDescription;
 use crate::metrics::Metrics;
 use crate::streams::Streams;
 
@@ -63,7 +63,7 @@ pub(crate) struct Parts {
     /// The URL of the gateway for players.
     pub(crate) public_url: Url,
     pub(crate) version: &'static str,
-    pub(crate) openapi: Description,
+    pub(crate) openapi: LazyDescription,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub(crate) trusted_proxies: Vec<Network>,
     /// The issuer of players' tokens. None if sign-in is not configured.
@@ -101,7 +101,7 @@ pub(crate) struct Inner {
     config: Config,
     version: &'static str,
     origin: Origin,
-    openapi: Description,
+    openapi: LazyDescription,
     trusted_proxies: Vec<Network>,
     sessions: Sessions,
     history: SessionHistory,

@@ -4,7 +4,7 @@ mod identity;
 mod routes;
 mod settings;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ::config::Reader;
@@ -169,8 +169,10 @@ fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     let gateway = Gateway::new(Parts {
         public_url,
         version: context.version,
-        // Not from a copy of the document, which is the largest value of a process that starts.
-        openapi: Description::new(&listener.openapi),
+        openapi: {
+            let (document, services) = (listener.openapi, context.services);
+            LazyLock::new(Box::new(move || Description::new(&document(services))))
+        },
         trusted_proxies: context.settings.listen.limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),

@@ -82,7 +82,7 @@ impl Start {
             readiness,
             connector,
             admin: admin_at,
-            gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document(services) }),
+            gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document }),
             services,
             provided,
             opening: "",

@@ -55,8 +55,8 @@ pub struct Stores {
 #[derive(Clone, Debug)]
 pub struct GatewayListener {
     pub url: Url,
-    /// The OpenAPI document of its routes, including those of all services.
-    pub openapi: Value,
+    /// Makes the OpenAPI document of its routes, including those of all services. It is large, and few ask for it.
+    pub openapi: fn(Services) -> Value,
 }
 
 impl Context {

@@ -1,12 +1,16 @@
 //! The API documentation as a page, rendered from the OpenAPI document.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use axum::body::Bytes;
 use base::html::escape;
 use serde_json::Value;
 
 use super::pages::Page;
+
+/// The API description, which is made when somebody first asks for it: an idle process does not hold it.
+pub(crate) type LazyDescription = LazyLock<Description, Box<dyn FnOnce() -> Description + Send>>;
 
 /// The API description in the forms that are served. Responses share it: a client that reads nothing must not hold a copy of its own.
 #[derive(Clone, Debug)]

@@ -44,7 +44,7 @@ async fn open(services: Services, file: &str) -> Result<ServiceParts, OpenError>
         readiness: process.readiness().clone(),
         connector,
         admin: ([127, 0, 0, 1], 1).into(),
-        gateway: Some(GatewayListener { url, openapi: json!({}) }),
+        gateway: Some(GatewayListener { url, openapi: |_| json!({}) }),
         services,
         provided,
         opening: "",
