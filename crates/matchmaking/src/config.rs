@@ -4,6 +4,7 @@ mod assigner;
 mod definitions;
 mod director;
 mod filter;
+mod party;
 mod profile;
 mod queue;
 
@@ -20,6 +21,7 @@ use webhook::Secrets;
 use crate::backend::BackendConfig;
 use crate::engine::{Assigner, EngineConfig, PluginError};
 use crate::frontend::FrontendConfig;
+use crate::parties::PartyConfig;
 use crate::players::Queue;
 use crate::query::QueryConfig;
 use crate::store::Rules;
@@ -48,6 +50,7 @@ pub struct Config {
     pub abandon_after: Duration,
     /// The work queue of give-back calls.
     pub abandoned: work_queue::Config,
+    pub parties: PartyConfig,
     /// The queues that players can join, by name.
     pub queues: BTreeMap<String, Queue>,
     profiles: BTreeMap<String, ProfileConfig>,
@@ -102,6 +105,7 @@ impl Section for Config {
             },
             abandon_after: reader.get_within("abandon_after", Duration::from_millis(100)..=day),
             abandoned: reader.section("abandoned"),
+            parties: reader.section("parties"),
             queues: reader.tables("queues"),
             profiles: reader.tables("profiles"),
             assigners: reader.tables("assigners"),
@@ -155,6 +159,10 @@ impl Config {
                 "must be the URL of a Redis server; leave it out to use redis.url".to_owned()
             });
         }
+        reader.check(&["parties.ttl", "max_ticket_ttl"], frontend.max_ticket_ttl <= self.parties.ttl, || {
+            "parties.ttl must not be shorter than max_ticket_ttl, or a party ends before its ticket"
+                .to_owned()
+        });
         for (name, queue) in &self.queues {
             let key = format!("queues.{name}.ticket_ttl");
             let fits = queue.ticket_ttl.is_none_or(|ttl| ttl <= frontend.max_ticket_ttl);

@@ -4,6 +4,7 @@ use base::Code;
 use base::error::Coded;
 
 use crate::model::{BackfillId, TicketId};
+use crate::parties::Refusal;
 
 /// The errors of matchmaking, grouped by what the caller can do. The text is for the caller; the source is for the log.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -24,6 +25,9 @@ pub enum Error {
     NoReadyCheck(TicketId),
     #[error("you already wait in queue {queue} with ticket {ticket}: cancel that ticket first")]
     OtherQueue { queue: String, ticket: TicketId },
+    /// A request about a party was refused.
+    #[error(transparent)]
+    Party(#[from] Refusal),
     #[error("{0}")]
     TooMany(String),
     /// A match function or evaluator of a Director failed.
@@ -49,6 +53,7 @@ impl Coded for Error {
             Self::BackfillExpired { .. } => Code::Unavailable,
             Self::AlreadyAssigned(_) | Self::NoReadyCheck(_) => Code::FailedPrecondition,
             Self::OtherQueue { .. } => Code::Conflict,
+            Self::Party(refusal) => refusal.code(),
             Self::TooMany(_) => Code::RateLimited,
             Self::Function(_) => Code::Internal,
             Self::Unimplemented(_) => Code::Unimplemented,

@@ -1,7 +1,8 @@
 //! Matchmaking: a frontend compatible with Open Match, and an engine that makes matches.
 //!
 //! A [`Store`] keeps the tickets: in process, or in Redis under the keys that minimatch documents. A [`Frontend`]
-//! creates, reads, cancels and watches tickets. [`Players`] does the same for signed-in players, by queue. An
+//! creates, reads, cancels and watches tickets. [`Players`] does the same for signed-in players, by queue, and [`Parties`]
+//! for players who queue together. An
 //! [`Engine`] fetches tickets, lets match functions propose matches, and assigns them. A [`Recorder`] records every
 //! match in SQL before its players are notified. Any number of each may run at the same time.
 //!
@@ -31,6 +32,7 @@ mod frontend;
 mod metrics;
 pub mod model;
 mod open_match;
+mod parties;
 mod players;
 mod query;
 mod recorder;
@@ -55,9 +57,13 @@ pub use event::events;
 pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
 pub use open_match::{OpenMatch, OpenMatchService, RestRoute};
+pub use parties::{
+    Member, MemberFields, Parties, PartyChanged, PartyConfig, PartyTicket, PlayerInvitation, PlayerParties,
+    PlayerParty, Refusal,
+};
 pub use players::{
-    EstimateBasis, JoinRequest, JoinedTicket, PlayerAssignment, PlayerReadyCheck, PlayerState, PlayerTicket,
-    Players, PresenceGuard, QUEUE_FIELD, Queue, TicketCreated, USER_FIELD, WaitEstimate,
+    EstimateBasis, JoinRequest, JoinedTicket, MEMBERS_FIELD, PlayerAssignment, PlayerReadyCheck, PlayerState,
+    PlayerTicket, Players, PresenceGuard, QUEUE_FIELD, Queue, TicketCreated, USER_FIELD, WaitEstimate,
 };
 pub use query::{Queries, QueryConfig, QueryKind};
 pub use recorder::{MatchRecorder, Recorder, RecoveryReport};

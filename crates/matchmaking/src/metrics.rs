@@ -44,6 +44,7 @@ pub struct Instruments {
     pub(crate) failures: Family<FailureLabels, Counter>,
     pub(crate) watchers: Gauge,
     pub(crate) joins: Family<JoinLabels, Counter>,
+    pub(crate) party_changes: Family<PartyLabels, Counter>,
     pub(crate) abandoned: Counter,
     pub(crate) present: Gauge,
     pub(crate) recorded: Counter,
@@ -126,6 +127,12 @@ pub(crate) struct JoinLabels {
     pub(crate) outcome: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct PartyLabels {
+    pub(crate) change: &'static str,
+    pub(crate) outcome: &'static str,
+}
+
 /// Buckets from 5 ms to 10 s, as in minimatch.
 fn latency() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0])
@@ -152,6 +159,7 @@ impl Metrics {
             failures: Family::default(),
             watchers: Gauge::default(),
             joins: Family::default(),
+            party_changes: Family::default(),
             abandoned: Counter::default(),
             present: Gauge::default(),
             recorded: Counter::default(),
@@ -467,6 +475,7 @@ impl Instruments {
         );
         self.register_rules(registry);
         registry.register("joins", "Requests of players to join a queue", self.joins.clone());
+        registry.register("party_changes", "Changes of parties", self.party_changes.clone());
         registry.register(
             "players_present",
             "Players with an open stream, if queues cancel the tickets of absent players",

@@ -1,6 +1,7 @@
 //! Tickets and matches, as the matchmaking rules see them.
 
 mod backfill;
+mod party;
 mod pool;
 mod ready;
 
@@ -16,6 +17,7 @@ use base::id::Uuid;
 use bytes::Bytes;
 
 pub use backfill::BackfillId;
+pub use party::PartyId;
 pub use pool::{Bounds, Filter, Pool};
 pub use ready::ReadyCheckId;
 
@@ -152,6 +154,8 @@ pub struct Ticket {
     pub created: Moment,
     /// The player who owns the ticket. `None` for tickets of Open Match clients that name no player.
     pub user: Option<Uuid>,
+    /// All players of a party's ticket; `user` is one of them. Empty for other tickets.
+    pub members: Vec<Uuid>,
     /// When the ticket's data expires. `None` if the ticket has no TTL.
     pub expires: Option<Moment>,
     pub fields: SearchFields,
@@ -162,6 +166,14 @@ pub struct Ticket {
 impl Default for TicketId {
     fn default() -> Self {
         Self(Arc::from(""))
+    }
+}
+
+impl Ticket {
+    /// Returns the players of this ticket, as far as they are known.
+    pub fn users(&self) -> impl Iterator<Item = Uuid> + '_ {
+        let of_party = self.members.iter().copied();
+        of_party.chain(self.user.filter(|user| !self.members.contains(user)))
     }
 }
 

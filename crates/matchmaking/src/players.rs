@@ -57,8 +57,11 @@ pub const QUEUE_FIELD: &str = "queue";
 /// The key in `persistent_field` with the id of a ticket's player, a `StringValue`.
 pub const USER_FIELD: &str = "user_id";
 
+/// The key in `persistent_field` with the ids of all players of a party's ticket, a `StringValue` with spaces in between.
+pub const MEMBERS_FIELD: &str = "member_ids";
+
 /// A queue that players can join.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// Whether a player in this queue may also wait in other queues that allow it.
     pub allow_other_queues: bool,
@@ -70,6 +73,22 @@ pub struct Queue {
     pub cancel_when_gone: Option<Duration>,
     /// The lifetime of a ticket, if it differs from the default.
     pub ticket_ttl: Option<Duration>,
+    /// How many members a party in this queue may have.
+    pub max_party: usize,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            allow_other_queues: false,
+            numbers: Vec::new(),
+            strings: Vec::new(),
+            tags: Vec::new(),
+            cancel_when_gone: None,
+            ticket_ttl: None,
+            max_party: 1,
+        }
+    }
 }
 
 /// A player's request to wait in a queue.
@@ -97,12 +116,12 @@ type ProfilePools = Arc<[(Arc<str>, Vec<Arc<Pool>>)]>;
 /// The use cases. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Players {
-    frontend: Frontend,
+    pub(crate) frontend: Frontend,
     /// The current queues.
     queues: Arc<RwLock<Arc<BTreeMap<String, Queue>>>>,
     presence: Presence,
-    live: Live,
-    metrics: Metrics,
+    pub(crate) live: Live,
+    pub(crate) metrics: Metrics,
     /// The pools of each profile, to estimate waiting times.
     pools: Arc<RwLock<ProfilePools>>,
 }
@@ -124,7 +143,7 @@ impl Players {
 
     /// Reads the ticket of this player, and estimates how much longer it waits. Returns `None` if it does not exist or
     /// belongs to another player.
-    fn decode(&self, user: Uuid, id: &TicketId, found: &StoredTicket) -> Option<PlayerTicket> {
+    pub(crate) fn decode(&self, user: Uuid, id: &TicketId, found: &StoredTicket) -> Option<PlayerTicket> {
         let ticket = PlayerTicket::decode(user, id, found)?;
         let is_waiting = ticket.state == PlayerState::Waiting;
         let estimate = if is_waiting { self.estimate(id, found) } else { None };
@@ -165,13 +184,11 @@ impl Players {
         let fields = queue.fields(name, numbers, strings, tags)?;
         let ticket = self.frontend.prepare(queue.ticket(user, fields))?;
         let (id, ttl) = (ticket.id.clone(), ticket.ttl);
-        let is_allowed =
-            |(_, other): &(&String, &Queue)| queue.allow_other_queues && other.allow_other_queues;
         let new_ticket = NewPlayerTicket {
             user,
             queue: name.clone(),
             ticket,
-            allowed_queues: queues.iter().filter(is_allowed).map(|(name, _)| name.clone()).collect(),
+            allowed_queues: allowed_queues(&queues, queue),
             replaces,
             cancel_when_gone: queue.cancel_when_gone,
         };
@@ -205,7 +222,7 @@ impl Players {
 
     /// Makes the player's streams look for the new ticket. Each of them then [watches](Self::watch) it, and so receives
     /// its assignment or its end.
-    async fn publish_created(&self, user: Uuid) {
+    pub(crate) async fn publish_created(&self, user: Uuid) {
         // If this fails, streams find the ticket at their next heartbeat.
         let _ = self.live.publish::<TicketCreated>(Player(user), ()).await;
     }
@@ -222,7 +239,7 @@ impl Players {
     }
 
     /// Adds their ready checks to tickets of a player. Leaves out those that were cancelled since they were read.
-    async fn with_ready(
+    pub(crate) async fn with_ready(
         &self,
         user: Uuid,
         mut tickets: Vec<PlayerTicket>,
@@ -350,7 +367,13 @@ impl Players {
     }
 }
 
-fn unknown_queue(queues: &BTreeMap<String, Queue>, name: &str) -> Error {
+/// Returns the queues in which a player of this queue may also wait.
+pub(crate) fn allowed_queues(queues: &BTreeMap<String, Queue>, queue: &Queue) -> Vec<String> {
+    let is_allowed = |(_, other): &(&String, &Queue)| queue.allow_other_queues && other.allow_other_queues;
+    queues.iter().filter(is_allowed).map(|(name, _)| name.clone()).collect()
+}
+
+pub(crate) fn unknown_queue(queues: &BTreeMap<String, Queue>, name: &str) -> Error {
     Error::Invalid(format!("there is no queue {name:?}; the queues are {}", list(queues.keys())))
 }
 

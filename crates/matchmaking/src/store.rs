@@ -7,6 +7,7 @@
 //! - a ticket is either cancelled or assigned, never both
 //! - a ticket is in one ready check at most, and an accepted match is assigned at most once
 //! - a player has one ticket in a queue, however many requests arrive at once
+//! - a user is in one party, and a party and its ticket change together
 //! - every assigned match stays in an [`UnrecordedBatch`] until the batch is removed; its players are notified later,
 //!   by [`Store::notify`]
 
@@ -14,6 +15,7 @@ mod backfill;
 pub(crate) mod changes;
 mod claim;
 mod memory;
+mod party;
 mod player;
 pub(crate) mod ready;
 mod redis;
@@ -32,7 +34,7 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::model::{BackfillId, MatchId, Moment, ReadyCheckId, Ticket, TicketId};
+use crate::model::{BackfillId, MatchId, Moment, PartyId, ReadyCheckId, Ticket, TicketId};
 use crate::wire;
 
 pub use self::backfill::{
@@ -41,6 +43,7 @@ pub use self::backfill::{
 };
 use self::changes::{Changes, Position, ScanCursor, ScanPage};
 pub use self::claim::{Claim, ClaimOutcome, ClaimRequest, DirectGroup, DirectResult, Holder, Obstacle};
+pub use self::party::{Membership, NewPartyTicket, PartyChange, PartyOutcome, StoredParty, TicketStep};
 pub use self::player::{AbsenceTimeouts, JoinOutcome, NewPlayerTicket};
 pub use self::ready::{
     AcceptedMatch, AnswerOutcome, DueChecks, NewReadyCheck, OpenOutcome, ReadyAnswer, ReadyCheck, ReadyState,
@@ -312,6 +315,25 @@ impl Store {
     /// Returns the tickets of a player that wait, or that were assigned and can still be read.
     pub async fn player_tickets(&self, user: Uuid) -> Result<Vec<(TicketId, StoredTicket)>, Error> {
         each!(self, store => store.player_tickets(user).await)
+    }
+
+    /// Returns the parties that a user is in or invited to, as far as they may still exist.
+    pub async fn membership(&self, user: Uuid) -> Result<Membership, Error> {
+        each!(self, store => store.membership(user).await)
+    }
+
+    pub async fn party(&self, id: &PartyId) -> Result<Option<StoredParty>, Error> {
+        each!(self, store => store.party(id).await)
+    }
+
+    /// Returns the party with this join code.
+    pub async fn party_by_code(&self, code: &str) -> Result<Option<PartyId>, Error> {
+        each!(self, store => store.party_by_code(code).await)
+    }
+
+    /// Changes a party if it has the version of the change. Creates or cancels its ticket in the same step.
+    pub async fn change_party(&self, change: &PartyChange) -> Result<PartyOutcome, Error> {
+        each!(self, store => store.change_party(change).await)
     }
 
     /// Records that these players have a stream open, or had one until now.

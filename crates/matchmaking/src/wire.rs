@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::model::{
     Any, Assignment, BackfillId, Bounds, Filter, Match, MatchId, Moment, Pool, SearchFields, Ticket, TicketId,
 };
-use crate::players::USER_FIELD;
+use crate::players::{MEMBERS_FIELD, USER_FIELD};
 
 pub(crate) use self::backfill::{backfill_filter_input, backfill_from_parts, backfill_parts, new_backfill};
 
@@ -36,12 +36,13 @@ pub(crate) fn decode_ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreada
     let Ok(mut wire) = openmatch::Ticket::decode_from_slice(data) else { return Err(UnreadableTicket(id)) };
     let created = wire.create_time.as_option().map(moment_from_timestamp).unwrap_or_default();
     let ttl = wire.persistent_field.get(TTL).and_then(duration_from_any);
-    let user = ticket_owner(&wire);
+    let (user, members) = (ticket_owner(&wire), ticket_members(&wire));
     let fields = wire.search_fields.take().map(fields_from_wire);
     Ok(Ticket {
         id,
         created,
         user,
+        members,
         expires: ttl.map(|ttl| Moment::from_nanos(created.nanos().saturating_add(nanos(ttl)))),
         fields: fields.unwrap_or_default(),
         extensions: wire.extensions.drain().map(|(name, any)| (name, any_from_wire(any))).collect(),
@@ -51,6 +52,17 @@ pub(crate) fn decode_ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreada
 /// Returns the player of a ticket. Returns `None` if a client stored something that is no user id.
 pub(crate) fn ticket_owner(ticket: &openmatch::Ticket) -> Option<Uuid> {
     ticket.persistent_field.get(USER_FIELD).and_then(text_from_any)?.parse().ok()
+}
+
+/// Returns the players of a party's ticket. Returns none for other tickets.
+fn ticket_members(ticket: &openmatch::Ticket) -> Vec<Uuid> {
+    let text = ticket.persistent_field.get(MEMBERS_FIELD).and_then(text_from_any);
+    text.iter().flat_map(|text| text.split(' ')).filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Returns whether a user is a player of this ticket.
+pub(crate) fn is_ticket_of(ticket: &openmatch::Ticket, user: Uuid) -> bool {
+    ticket_owner(ticket) == Some(user) || ticket_members(ticket).contains(&user)
 }
 
 pub(crate) fn fields_from_wire(fields: openmatch::SearchFields) -> SearchFields {
@@ -146,7 +158,7 @@ pub(crate) fn encode_match(
     at: base::Timestamp,
     traceparent: &str,
 ) -> Bytes {
-    let users: BTreeSet<Uuid> = match_.tickets.iter().filter_map(|ticket| ticket.user).collect();
+    let users: BTreeSet<Uuid> = match_.tickets.iter().flat_map(|ticket| ticket.users()).collect();
     let definition = match_.lineup.as_ref().and_then(|lineup| lineup.definition.as_ref());
     let match_ = playhouse::MatchMade {
         definition: definition.map_or_else(String::new, |(name, _)| name.to_string()),
@@ -174,7 +186,7 @@ pub(crate) fn encode_backfilled(
     at: base::Timestamp,
     traceparent: &str,
 ) -> Bytes {
-    let users: BTreeSet<Uuid> = tickets.iter().filter_map(|ticket| ticket.user).collect();
+    let users: BTreeSet<Uuid> = tickets.iter().flat_map(|ticket| ticket.users()).collect();
     let match_ = playhouse::MatchMade {
         match_id: MatchId::generate().to_string(),
         backfill_id: backfill.to_string(),
@@ -260,6 +272,11 @@ pub(crate) fn any_from_json(value: &serde_json::Value) -> Option<Any> {
     }
     let value: wkt::Value = serde_json::from_value(value.clone()).ok()?;
     Some(Any { type_url: VALUE.to_owned(), value: value.encode_to_bytes() })
+}
+
+/// Converts a value as [`any_from_json`] does, for a ticket to create.
+pub(crate) fn json_to_any(value: &serde_json::Value) -> Option<wkt::Any> {
+    any_from_json(value).map(|any| any_to_wire(&any))
 }
 
 #[cfg(test)]

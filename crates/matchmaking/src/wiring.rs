@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::config::Reader;
-use bus::EventKind;
+use bus::{Bus, EventKind};
 use db::Migrations;
 use fleet::Fleet;
 use futures::FutureExt;
@@ -22,12 +22,13 @@ use crate::allocation::{self, GiveBackWorker, Sweeper};
 use crate::definitions;
 use crate::engine::Assigner;
 use crate::open_match::OpenMatch;
+use crate::parties::AccountEvents;
 use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
     Allocations, Backend, BackfillCleaner, Config, DefinitionMetrics, Definitions, Engine, Frontend,
-    MIGRATIONS, MatchRecorder, MatchmakingAdmin, MatchmakingConsole, Metrics, Players, Queries, Recorder,
-    Store, admin, backfills, console, events,
+    MIGRATIONS, MatchRecorder, MatchmakingAdmin, MatchmakingConsole, Metrics, Parties, Players, Queries,
+    Recorder, Store, admin, backfills, console, events,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -36,7 +37,8 @@ const LONGEST_DOWNTIME: Duration = Duration::from_millis(500);
 const ENGINE: &str = "matchmaking-engine";
 const RECORDER: &str = "matchmaking-recorder";
 
-/// Matchmaking as a service. Provides [`MatchmakingAdmin`], [`MatchmakingConsole`], [`Definitions`], [`Allocations`] and, with the role `gateway`, [`Players`].
+/// Matchmaking as a service. Provides [`MatchmakingAdmin`], [`MatchmakingConsole`], [`Definitions`], [`Allocations`] and, with the role
+/// `gateway`, [`Players`] and [`Parties`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -87,7 +89,16 @@ impl Service for Wiring {
 
     fn needs(&self) -> Vec<Need> {
         vec![
-            Need::degrades(Role::Gateway, Dependency::Redis, "Players cannot queue for matches."),
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Redis,
+                "Players cannot queue for matches, or change their parties.",
+            ),
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Nats,
+                "Banned and erased players stay in their parties until it is back.",
+            ),
             Need::essential(
                 Role::MatchmakingFrontend,
                 Dependency::Redis,
@@ -215,6 +226,9 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
                 follower.set_profiles(&active.profiles);
             });
             context.provide(players.clone())?;
+            let parties = Parties::new(players.clone(), config.parties.clone(), clock.clone());
+            context.provide(parties.clone())?;
+            opened.loops.push(account_events_loop(&context.stores.bus, parties).await?);
             let presence = Loop::new("matchmaking-presence", players, |players, drain| async move {
                 players.run(drain).await
             });
@@ -282,6 +296,20 @@ fn definitions_loop(definitions: Definitions) -> Loop {
         definitions.run(drain).await
     });
     follow.with_max_downtime(LONGEST_DOWNTIME)
+}
+
+/// Returns the loop that removes banned and erased users from their parties.
+async fn account_events_loop(bus: &Bus, parties: Parties) -> Result<Loop, OpenError> {
+    let events = AccountEvents::new(bus.clone(), parties);
+    // An embedded bus keeps events only for existing consumers, so this one must exist before the first event.
+    if let Bus::Memory(_) = bus {
+        events.subscribe().await.map_err(|source| OpenError::unusable("bus", source))?;
+    }
+    Ok(Loop::new(
+        "matchmaking-account-events",
+        events,
+        |events, drain| async move { events.run(drain).await },
+    ))
 }
 
 /// Returns the loops that give back the servers of matches that were not made.

@@ -101,7 +101,8 @@ impl Backend {
 
     /// Prepares the assignment of a group, with the event of its match.
     fn request(&self, group: &Group, known: &Known) -> DirectGroup {
-        let players = group.tickets.iter().filter_map(|id| known.tickets.get(id)?.user);
+        let players = group.tickets.iter().filter_map(|id| known.tickets.get(id));
+        let players = players.flat_map(|ticket| ticket.users());
         let players: BTreeSet<Uuid> = players.collect();
         let holder = group.tickets.iter().find_map(|id| known.holders.get(id)).cloned().unwrap_or_default();
         let trace = TraceContext::current();

@@ -16,6 +16,7 @@ impl Section for Queue {
             tags: reader.get("tags"),
             cancel_when_gone: reader.optional("cancel_when_gone"),
             ticket_ttl: reader.optional("ticket_ttl"),
+            max_party: reader.get_within("max_party", 1..=100) as usize,
         };
         reader.check(&["strings"], queue.strings.iter().all(|name| name != QUEUE_FIELD), || {
             format!("{QUEUE_FIELD:?} holds the name of the queue: players cannot set it")
@@ -51,7 +52,7 @@ mod tests {
 
     fn queues(text: &str) -> Result<BTreeMap<String, Queue>, String> {
         let reference = "[queues.NAME]\nallow_other_queues = false\nnumbers = []\nstrings = []\ntags = []\n\
-                         # cancel_when_gone = \"30s\"\n# ticket_ttl = \"10m\"\n";
+                         # cancel_when_gone = \"30s\"\n# ticket_ttl = \"10m\"\nmax_party = 1\n";
         let loaded = load(Layers::new(reference).with_file_text(Path::new("play.toml"), text));
         loaded.map(|Loaded { config: Queues(queues), .. }| queues).map_err(|problems| problems.to_string())
     }
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn queues_are_read_with_the_fields_that_players_may_set() {
         let text = "[queues.duel]\n[queues.ranked]\nallow_other_queues = true\nnumbers = [\"mmr\"]\n\
-                    strings = [\"region\"]\ntags = [\"beta\"]\ncancel_when_gone = \"20s\"\nticket_ttl = \"5m\"\n";
+                    strings = [\"region\"]\ntags = [\"beta\"]\ncancel_when_gone = \"20s\"\nticket_ttl = \"5m\"\nmax_party = 3\n";
         let queues = queues(text).unwrap();
         assert_eq!(queues["duel"], Queue::default());
         let ranked = Queue {
@@ -69,6 +70,7 @@ mod tests {
             tags: vec!["beta".to_owned()],
             cancel_when_gone: Some(Duration::from_secs(20)),
             ticket_ttl: Some(Duration::from_secs(300)),
+            max_party: 3,
         };
         assert_eq!(queues["ranked"], ranked);
     }

@@ -133,7 +133,9 @@ async fn change_is_followed_and_names_its_author(place: &TestDatabase) {
         definitions.active().profiles.iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(times(&definitions), [(None, None)]);
-    let queue = set(&definitions, key(DefinitionKind::Queue, "casual"), "tags = [\"beta\"]\n").await.unwrap();
+    let queue = set(&definitions, key(DefinitionKind::Queue, "casual"), "tags = [\"beta\"]\nmax_party = 3\n")
+        .await
+        .unwrap();
     assert_eq!((queue.version, queue.revision), (1, 2));
     let expected = [(0, 1, "ranked"), (1, 1, "ranked"), (2, 1, "casual ranked")];
     assert_eq!(
@@ -141,6 +143,7 @@ async fn change_is_followed_and_names_its_author(place: &TestDatabase) {
         expected.map(|(revision, profiles, queues)| (revision, profiles, queues.to_owned()))
     );
     assert_eq!(definitions.active().queues["casual"].tags, ["beta"]);
+    assert_eq!(definitions.active().queues["casual"].max_party, 3);
 
     let (versions, is_configured) = definitions.history(&ranked(), None, 10).await.unwrap();
     assert!(is_configured);

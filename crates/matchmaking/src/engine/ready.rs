@@ -261,7 +261,7 @@ impl Tick {
 
 /// Returns the players of a ticket who are asked.
 fn players_of(ticket: &Ticket) -> Vec<Uuid> {
-    ticket.user.into_iter().collect()
+    ticket.users().collect()
 }
 
 fn encode(match_: &Match) -> Bytes {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::plugins::{MatchFunction, PluginError, PluginFuture, Pools};
 use crate::metrics::Metrics;
-use crate::model::{Any, Assignment, Lineup, Moment, Proposal, Team, Ticket};
+use crate::model::{Any, Assignment, Lineup, Moment, Proposal, SearchFields, Team, Ticket};
 use crate::why::RuleSetWhy;
 use crate::wire;
 
@@ -121,7 +121,10 @@ impl RuleFunction {
                 Some(list) => list
                     .iter()
                     .enumerate()
-                    .map(|(at, player)| party_member(ticket, at, player, &of_all))
+                    .map(|(at, player)| match own_fields(player) {
+                        Some(own) => self.player(&own),
+                        None => party_member(ticket, at, player, &of_all),
+                    })
                     .collect(),
                 None => Vec::new(),
             },
@@ -217,6 +220,23 @@ fn text_list(ticket: &Ticket, name: &str) -> Option<Vec<Arc<str>>> {
     Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Arc::from).collect())
 }
 
+/// Reads a player who has search fields, as the members of our parties have: a ticket of that player alone.
+fn own_fields(player: &serde_json::Value) -> Option<Ticket> {
+    let entries = |name: &str| player[name].as_object().into_iter().flatten();
+    let is_ours = ["numbers", "strings", "tags"].iter().any(|name| player.get(name).is_some());
+    let user = player["id"].as_str()?.parse().ok().filter(|_| is_ours)?;
+    let numbers = entries("numbers").filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)));
+    let strings =
+        entries("strings").filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    let tags = player["tags"].as_array().into_iter().flatten();
+    let fields = SearchFields {
+        doubles: numbers.collect(),
+        strings: strings.collect(),
+        tags: tags.filter_map(|tag| tag.as_str().map(str::to_owned)).collect(),
+    };
+    Some(Ticket { user: Some(user), fields, ..Ticket::default() })
+}
+
 /// Reads one player of a party. What the player does not have comes from the ticket's fields.
 fn party_member(ticket: &Ticket, at: usize, player: &serde_json::Value, of_all: &Player) -> Player {
     let id = player["id"].as_str().map_or_else(|| format!("{}/{}", ticket.id, at + 1).into(), Arc::from);
@@ -293,7 +313,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::model::{Pool, SearchFields, TicketId};
+    use crate::model::{Pool, TicketId};
 
     const RULES: &str = "name = \"ranked\"\nversion = \"7\"\nrole_attribute = \"roles\"\n[attributes.skill]\ntype = \"number\"\n\
         [attributes.roles]\ntype = \"string-list\"\ndefault = []\n[teams.red]\nmax = 2\nroles = { tank = 1, healer = 1 }\n\
@@ -363,6 +383,36 @@ mod tests {
 
     fn explain(metrics: &Metrics, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> String {
         function(metrics).why(ticket, others, now).unwrap().why.lines().join("\n")
+    }
+
+    #[tokio::test]
+    async fn members_of_a_party_have_their_own_fields() {
+        let metrics = Metrics::new(&mut Registry::default());
+        let own = |user: u128, skill: f64, role: &str| {
+            json!({
+                "id": base::id::Uuid::from_u128(user).to_string(),
+                "numbers": { "skill": skill, "latency.eu": 20 },
+                "strings": {},
+                "tags": [format!("roles={role}")],
+            })
+        };
+        let members = json!([own(1, 1000.0, "tank"), own(2, 1020.0, "healer")]);
+        let list = wire::any_from_json(&members).unwrap();
+        // The fields of the ticket are for pools only.
+        let pair =
+            Ticket { extensions: [(PLAYERS_EXTENSION.to_owned(), list)].into(), ..ticket("pair", 9.0) };
+        let prepared = function(&metrics).prepare(&pair);
+        assert_eq!(prepared.players.len(), 2);
+        let second = &prepared.players[1];
+        assert_eq!(*second.id, *base::id::Uuid::from_u128(2).to_string());
+        assert_eq!(second.attributes["skill"], Value::Number(1020.0));
+        assert_eq!(second.attributes["roles"], Value::TextList(vec!["healer".into()]));
+        assert_eq!(second.latency["eu"], 20.0);
+        let others = vec![pair, party("other", r#"[{"id": "p1"}, {"id": "p2"}]"#)];
+        let found = matches(&function(&metrics), others).await;
+        let lineup = found[0].lineup.clone().unwrap();
+        let roles = &lineup.roles[&TicketId::parse("pair").unwrap()];
+        assert_eq!(roles[..], [Arc::<str>::from("tank"), Arc::from("healer")]);
     }
 
     #[tokio::test]

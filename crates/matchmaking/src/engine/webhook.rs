@@ -95,6 +95,9 @@ struct RequestedTicket<'a> {
     /// The player. Absent if an Open Match client created the ticket without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     user_id: Option<String>,
+    /// All players of a party's ticket. Absent from other tickets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    user_ids: Vec<String>,
     /// Milliseconds since the Unix epoch.
     created_at: i64,
     double_args: &'a BTreeMap<String, f64>,
@@ -285,6 +288,7 @@ fn requested_ticket(ticket: &Ticket) -> RequestedTicket<'_> {
     RequestedTicket {
         id: ticket.id.as_str(),
         user_id: ticket.user.map(|user| user.to_string()),
+        user_ids: ticket.members.iter().map(|user| user.to_string()).collect(),
         created_at: ticket.created.micros() / 1000,
         double_args: &ticket.fields.doubles,
         string_args: &ticket.fields.strings,

@@ -6,11 +6,13 @@ use base::Timestamp;
 use base::id::Uuid;
 use buffa::{Message, MessageField};
 use proto::openmatch;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{QUEUE_FIELD, Queue, USER_FIELD, WaitEstimate, list};
+use super::{MEMBERS_FIELD, QUEUE_FIELD, Queue, USER_FIELD, WaitEstimate, list};
+use crate::engine::PLAYERS_EXTENSION;
 use crate::error::Error;
 use crate::model::{SearchFields, TicketId};
+use crate::parties::{Member, MemberFields};
 use crate::store::{ReadyState, StoredTicket, TicketReason};
 use crate::wire;
 
@@ -77,9 +79,9 @@ pub struct PlayerTicket {
 
 impl PlayerTicket {
     /// Reads the ticket of this player. Returns `None` if it does not exist or belongs to another player.
-    pub(super) fn decode(user: Uuid, id: &TicketId, found: &StoredTicket) -> Option<Self> {
+    pub(crate) fn decode(user: Uuid, id: &TicketId, found: &StoredTicket) -> Option<Self> {
         let data = openmatch::Ticket::decode_from_slice(found.data.as_ref()?).ok()?;
-        if data.id != id.as_str() || wire::ticket_owner(&data) != Some(user) {
+        if data.id != id.as_str() || !wire::is_ticket_of(&data, user) {
             return None;
         }
         let queue = data.search_fields.as_option().and_then(|fields| fields.string_args.get(QUEUE_FIELD));
@@ -174,14 +176,69 @@ impl Queue {
         mut strings: BTreeMap<String, String>,
         tags: Vec<String>,
     ) -> Result<SearchFields, Error> {
-        refuse_others(name, "number", &self.numbers, numbers.keys())?;
-        refuse_others(name, "string", &self.strings, strings.keys())?;
-        refuse_others(name, "tag", &self.tags, &tags)?;
+        let refusal = format!("the queue {name} does not accept");
+        self.check_fields([&refusal, "it accepts"], numbers.keys(), strings.keys(), &tags)?;
         if let Some((field, _)) = numbers.iter().find(|(_, value)| !value.is_finite()) {
             return Err(Error::Invalid(format!("{field} must be a number")));
         }
         strings.insert(QUEUE_FIELD.to_owned(), name.to_owned());
         Ok(SearchFields { doubles: numbers, strings, tags })
+    }
+
+    /// Refuses fields that are not in the lists of this queue. The texts say what is refused, and what precedes
+    /// the accepted fields.
+    pub(crate) fn check_fields<'a>(
+        &self,
+        texts: [&str; 2],
+        numbers: impl IntoIterator<Item = &'a String>,
+        strings: impl IntoIterator<Item = &'a String>,
+        tags: impl IntoIterator<Item = &'a String>,
+    ) -> Result<(), Error> {
+        refuse_others(texts, "number", &self.numbers, numbers)?;
+        refuse_others(texts, "string", &self.strings, strings)?;
+        refuse_others(texts, "tag", &self.tags, tags)
+    }
+
+    /// Builds the ticket of a party, without id and creation time. Each member has the fields that this queue accepts. Pools
+    /// filter by the average of their numbers, the leader's texts, and the tags that all have.
+    pub(crate) fn party_ticket(
+        &self,
+        name: &str,
+        members: &[Member],
+        leader: Uuid,
+    ) -> Result<openmatch::Ticket, Error> {
+        let mut numbers = BTreeMap::new();
+        for field in &self.numbers {
+            let values = members.iter().filter_map(|member| member.fields.numbers.get(field));
+            let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+            if count > 0 {
+                numbers.insert(field.clone(), sum / f64::from(count));
+            }
+        }
+        let of_leader = members.iter().find(|member| member.user == leader);
+        let strings = of_leader.into_iter().flat_map(|leader| leader.fields.strings.clone());
+        let strings = strings.filter(|(field, _)| self.strings.contains(field)).collect();
+        let has_all = |tag: &&String| members.iter().all(|member| member.fields.tags.contains(tag));
+        let tags = self.tags.iter().filter(has_all).cloned().collect();
+        let mut ticket = self.ticket(leader, self.fields(name, numbers, strings, tags)?);
+        let ids: Vec<String> = members.iter().map(|member| member.user.to_string()).collect();
+        ticket.persistent_field.insert(MEMBERS_FIELD.to_owned(), wire::text_to_any(&ids.join(" ")));
+        let players: Vec<Value> = members.iter().map(|member| self.party_player(member)).collect();
+        if let Some(players) = wire::json_to_any(&Value::Array(players)) {
+            ticket.extensions.insert(PLAYERS_EXTENSION.to_owned(), players);
+        }
+        Ok(ticket)
+    }
+
+    /// Describes a member of a party for match functions.
+    fn party_player(&self, member: &Member) -> Value {
+        let MemberFields { numbers, strings, tags } = &member.fields;
+        let numbers: BTreeMap<_, _> =
+            numbers.iter().filter(|(field, _)| self.numbers.contains(field)).collect();
+        let strings: BTreeMap<_, _> =
+            strings.iter().filter(|(field, _)| self.strings.contains(field)).collect();
+        let tags: Vec<_> = tags.iter().filter(|tag| self.tags.contains(tag)).collect();
+        json!({ "id": member.user.to_string(), "numbers": numbers, "strings": strings, "tags": tags })
     }
 
     /// Builds a ticket of this player, without id and creation time.
@@ -200,7 +257,7 @@ impl Queue {
 }
 
 fn refuse_others<'a>(
-    queue: &str,
+    [refusal, accepts]: [&str; 2],
     kind: &str,
     allowed: &[String],
     given: impl IntoIterator<Item = &'a String>,
@@ -209,9 +266,7 @@ fn refuse_others<'a>(
         None => Ok(()),
         Some(odd) => {
             let allowed = list(allowed);
-            Err(Error::Invalid(format!(
-                "the queue {queue} does not accept the {kind} {odd:?}; it accepts {allowed}"
-            )))
+            Err(Error::Invalid(format!("{refusal} the {kind} {odd:?}; {accepts} {allowed}")))
         }
     }
 }
@@ -222,6 +277,43 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn ticket_of_a_party_has_the_average_the_leaders_texts_and_the_common_tags() {
+        let queue = Queue {
+            numbers: vec!["mmr".to_owned()],
+            strings: vec!["region".to_owned()],
+            tags: vec!["beta".to_owned(), "voice".to_owned()],
+            ..Queue::default()
+        };
+        let member = |user: u128, mmr: f64, region: &str, tags: &[&str]| Member {
+            user: Uuid::from_u128(user),
+            name: None,
+            fields: MemberFields {
+                numbers: [("mmr".to_owned(), mmr), ("other".to_owned(), 1.0)].into(),
+                strings: [("region".to_owned(), region.to_owned())].into(),
+                tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            },
+        };
+        let members = [member(1, 100.0, "eu", &["beta"]), member(2, 200.0, "us", &["voice", "beta"])];
+        let mut ticket = queue.party_ticket("trio", &members, Uuid::from_u128(2)).unwrap();
+        ticket.id = "t1".to_owned();
+        let id = TicketId::parse("t1").unwrap();
+        let read = wire::decode_ticket(id.clone(), &ticket.encode_to_bytes()).unwrap();
+        assert_eq!(read.fields.doubles, [("mmr".to_owned(), 150.0)].into());
+        assert_eq!((&*read.fields.strings["region"], &*read.fields.strings["queue"]), ("us", "trio"));
+        assert_eq!(read.fields.tags, ["beta"]);
+        assert_eq!(read.users().collect::<Vec<_>>(), [Uuid::from_u128(1), Uuid::from_u128(2)]);
+        let players = wire::any_to_json(&read.extensions[PLAYERS_EXTENSION]).unwrap();
+        let first = json!({
+            "id": Uuid::from_u128(1).to_string(), "numbers": { "mmr": 100.0 }, "strings": { "region": "eu" },
+            "tags": ["beta"],
+        });
+        assert_eq!(players[0], first);
+        let found = StoredTicket { data: Some(ticket.encode_to_bytes()), assignment: None };
+        let visible = |user| PlayerTicket::decode(Uuid::from_u128(user), &id, &found).is_some();
+        assert_eq!([1, 2, 3].map(visible), [true, true, false]);
+    }
 
     #[test]
     fn player_sees_the_connection_and_all_extensions() {

@@ -3,6 +3,7 @@
 mod backfills;
 mod changes;
 mod claims;
+mod parties;
 mod players;
 mod ready;
 
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, broadcast};
 
 use self::backfills::MemoryBackfill;
 use self::changes::ChangeLog;
+use self::parties::{MemoryMembership, MemoryParty};
 use self::players::Owner;
 use self::ready::ReadyChecks;
 use super::changes::ChangeKind;
@@ -30,7 +32,7 @@ use super::{
     WatchState,
 };
 use crate::metrics::Metrics;
-use crate::model::{BackfillId, MatchId, TicketId};
+use crate::model::{BackfillId, MatchId, PartyId, TicketId};
 
 /// How many events a slow subscriber may lag behind before it gets [`TicketEvent::Gap`].
 const MAX_LAG: usize = 4096;
@@ -62,8 +64,12 @@ struct State {
     expiry: BTreeSet<(Timestamp, TicketId)>,
     /// The tickets of each player.
     players: HashMap<Uuid, BTreeSet<TicketId>>,
-    /// The tickets that can become overdue, by when they do.
-    due: BTreeSet<(Timestamp, TicketId)>,
+    /// The tickets that can become overdue, by when they do because of which player.
+    due: BTreeSet<(Timestamp, TicketId, Uuid)>,
+    parties: HashMap<PartyId, MemoryParty>,
+    party_expiry: BTreeSet<(Timestamp, PartyId)>,
+    party_codes: HashMap<String, PartyId>,
+    memberships: HashMap<Uuid, MemoryMembership>,
     /// Matches that must not be assigned, each with the time until which that is remembered.
     abandoned: HashMap<MatchId, Timestamp>,
     backfills: HashMap<BackfillId, MemoryBackfill>,
@@ -91,7 +97,8 @@ struct MemoryTicket {
     assignment: Option<Bytes>,
     /// Hides the assignment until the match is recorded. If the process dies before that, no player has seen it.
     is_hidden: bool,
-    owner: Option<Owner>,
+    /// The players who see the ticket: several if it is a party's.
+    owners: Vec<Owner>,
 }
 
 impl MemoryTicket {
@@ -139,7 +146,7 @@ impl State {
             expiry,
             assignment: None,
             is_hidden: false,
-            owner: None,
+            owners: Vec::new(),
         };
         self.tickets.insert(ticket.id, stored);
     }
@@ -147,7 +154,7 @@ impl State {
     /// Removes a ticket. Returns whether it was in matchmaking.
     fn forget(&mut self, id: &TicketId) -> bool {
         let indexed = self.deindex(id);
-        self.clear_owner(id);
+        self.clear_owners(id);
         if let Some(stored) = self.tickets.remove(id) {
             self.expiry.remove(&(stored.expiry, id.clone()));
         }
@@ -501,13 +508,13 @@ impl State {
             expiry,
             assignment: None,
             is_hidden: false,
-            owner: None,
+            owners: Vec::new(),
         });
         let before = std::mem::replace(&mut stored.expiry, expiry);
         stored.assignment = Some(assignment.clone());
         stored.is_hidden = true;
         self.expiry.remove(&(before, id.clone()));
         self.expiry.insert((expiry, id.clone()));
-        self.set_due(id, |_| None);
+        self.clear_due(id);
     }
 }

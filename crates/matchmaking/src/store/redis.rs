@@ -10,6 +10,7 @@ mod events;
 mod foreign;
 mod keys;
 mod lock;
+mod parties;
 mod players;
 mod ready;
 mod scripts;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use ::redis::FromRedisValue;
 use ::redis::aio::ConnectionManager;
+use base::id::Uuid;
 use bytes::Bytes;
 use config::Choice;
 use futures::StreamExt;
@@ -30,8 +32,8 @@ use tokio::sync::Notify;
 use super::ready::EndCause;
 use super::{
     AssignOutcome, AssignResult, AssignmentGroup, Claim, DeleteOutcome, EngineName, Error, FetchedTickets,
-    NewTicket, ReadyStates, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch, WaitingTimes,
-    WatchState,
+    Membership, NewTicket, ReadyStates, Rules, StoredTicket, TicketEvent, TicketStatus, UnrecordedBatch,
+    WaitingTimes, WatchState,
 };
 use crate::metrics::Metrics;
 use crate::model::TicketId;
@@ -81,6 +83,7 @@ pub struct Redis {
     metrics: Metrics,
     create_batcher: Batcher<NewTicket, Result<(), Error>>,
     find_batcher: Batcher<TicketId, Result<StoredTicket, Error>>,
+    membership_batcher: Batcher<Uuid, Result<Membership, Error>>,
 }
 
 /// The servers, by purpose.
@@ -165,7 +168,21 @@ impl Redis {
         let (batch_servers, batch_keys) = (servers.clone(), keys.clone());
         let find_batcher =
             Batcher::new(1, BATCH / 4, move |ids| find(batch_servers.clone(), batch_keys.clone(), ids));
-        Self { servers, keys, rules, lock, foreign, metrics, create_batcher, find_batcher }
+        let (batch_servers, batch_keys) = (servers.clone(), keys.clone());
+        let membership_batcher = Batcher::new(1, BATCH / 4, move |users| {
+            parties::memberships(batch_servers.clone(), batch_keys.clone(), users)
+        });
+        Self {
+            servers,
+            keys,
+            rules,
+            lock,
+            foreign,
+            metrics,
+            create_batcher,
+            find_batcher,
+            membership_batcher,
+        }
     }
 
     pub(super) const fn rules(&self) -> &Rules {

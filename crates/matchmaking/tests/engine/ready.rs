@@ -21,6 +21,7 @@ use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
     players_are_asked_before_a_server_is_requested,
+    every_member_of_a_party_is_asked,
     match_without_players_is_made_at_once,
     accepted_match_without_a_server_returns_to_the_queue_and_nobody_is_asked_meanwhile,
     declined_match_is_not_made_and_the_others_play_next,
@@ -109,6 +110,24 @@ async fn players_are_asked_before_a_server_is_requested(world: World) {
     assert_eq!(metric("ready_checks_opened_total{profile=\"duels\"}"), 1.0);
     assert_eq!(metric("ready_checks_ended_total{outcome=\"accepted\"}"), 1.0);
     assert_eq!(metric("ready_check_time_to_accept_seconds_count{profile=\"duels\"}"), 1.0);
+}
+
+async fn every_member_of_a_party_is_asked(world: World) {
+    let engine = world.engine(vec![asking()]);
+    let pair = world.ticket_of_party(&[player(0).to_string(), player(1).to_string()]).await;
+    let alone = world.ticket_of(&player(2).to_string()).await;
+    assert_eq!(engine.tick().await.unwrap(), tick(2, 0, 0));
+    for (id, number) in [(&pair, 0), (&alone, 2)] {
+        answer(&world, id, number, ReadyAnswer::Accept).await;
+    }
+    let Some(ReadyState::Open(mut check)) = state(&world, &pair).await else { panic!("no check") };
+    check.answers.sort();
+    assert_eq!((check.accepted, check.players), (2, 3));
+    assert_eq!(check.answers, [(player(0), true), (player(1), false)]);
+    assert_eq!(engine.tick_ready_checks().await.unwrap(), tick(0, 0, 0));
+    answer(&world, &pair, 1, ReadyAnswer::Accept).await;
+    assert_eq!(engine.tick_ready_checks().await.unwrap(), tick(0, 2, 0));
+    assert_eq!(world.made().await[0].user_ids, [0, 1, 2].map(|number| player(number).to_string()));
 }
 
 async fn match_without_players_is_made_at_once(world: World) {

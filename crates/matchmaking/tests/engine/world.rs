@@ -232,11 +232,22 @@ impl World {
 
     /// Creates a ticket with this user id.
     pub(crate) async fn ticket_of(&self, user: &str) -> TicketId {
-        let value = StringValue { value: user.to_owned(), ..Default::default() }.encode_to_bytes();
-        let type_url = "type.googleapis.com/google.protobuf.StringValue".to_owned();
+        self.ticket_with_texts([(matchmaking::USER_FIELD, user)]).await
+    }
+
+    /// Creates a ticket of a party with these user ids, which the first one leads.
+    pub(crate) async fn ticket_of_party(&self, users: &[String]) -> TicketId {
+        let fields = [(matchmaking::USER_FIELD, &*users[0]), (matchmaking::MEMBERS_FIELD, &*users.join(" "))];
+        self.ticket_with_texts(fields).await
+    }
+
+    async fn ticket_with_texts(&self, fields: impl IntoIterator<Item = (&str, &str)>) -> TicketId {
         let mut ticket = Ticket::default();
-        let user = Any { type_url, value, ..Default::default() };
-        ticket.persistent_field.insert(matchmaking::USER_FIELD.to_owned(), user);
+        for (name, text) in fields {
+            let value = StringValue { value: text.to_owned(), ..Default::default() }.encode_to_bytes();
+            let type_url = "type.googleapis.com/google.protobuf.StringValue".to_owned();
+            ticket.persistent_field.insert(name.to_owned(), Any { type_url, value, ..Default::default() });
+        }
         self.create(ticket).await
     }
 

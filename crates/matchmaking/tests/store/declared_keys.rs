@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use matchmaking::Queue;
 use matchmaking::model::MatchId;
 use matchmaking::store::{
     AfterNotify, AssignOutcome, AssignmentGroup, ClaimOutcome, ClaimRequest, Coordination, DeleteOutcome,
     DirectGroup, Holder,
 };
+use matchmaking::{Member, Parties, PartyConfig, Queue};
 use testkit::{DeclaredKeysProxy, FaultProxy, Redis, eventually, need};
 
 use crate::pools::found_ids;
@@ -59,6 +59,7 @@ async fn run_every_step(tickets: &Tickets) {
     crate::ready::run_every_step(tickets).await;
     run_every_player_step(tickets).await;
     run_every_backfill_step(tickets).await;
+    run_every_party_step(tickets).await;
 }
 
 async fn run_every_backfill_step(tickets: &Tickets) {
@@ -112,6 +113,32 @@ async fn run_every_player_step(tickets: &Tickets) {
     eventually("one is cancelled", PATIENCE, async || tickets.cancel_overdue().await.unwrap() == 1).await;
     let again = matchmaking::JoinRequest { replaces: Some(duel.id), ..to("duel") };
     players.join(user(0), again).await.unwrap();
+}
+
+async fn run_every_party_step(tickets: &Tickets) {
+    let gone = Some(Duration::from_secs(60));
+    let players =
+        tickets.players([("pair", Queue { max_party: 2, cancel_when_gone: gone, ..Queue::default() })]);
+    let day = Duration::from_secs(86_400);
+    let config = PartyConfig { ttl: day, max_members: 3, invitation_ttl: day };
+    let parties = Parties::new(players.clone(), config, tickets.clock.clone());
+    let member = |number| Member { user: user(number), ..Member::default() };
+    let (party, _) = parties.create(member(10)).await.unwrap();
+    parties.create(member(11)).await.unwrap();
+    parties.join(member(11), &party.code).await.unwrap_err();
+    parties.leave(user(11)).await.unwrap();
+    parties.invite(user(10), user(12)).await.unwrap();
+    parties.decline(user(12), party.id.as_str()).await.unwrap();
+    parties.join(member(11), &party.code).await.unwrap();
+    let alone = players.join(user(11), to("pair")).await.unwrap().ticket;
+    parties.queue(user(10), "pair", None).await.unwrap_err();
+    tickets.play("alone", &[&alone]).await;
+    let pair = parties.queue(user(10), "pair", None).await.unwrap().ticket.id;
+    tickets.mark_present(&[user(10), user(11)], &[("pair".to_owned(), day)].into()).await.unwrap();
+    parties.join(member(12), &party.code).await.unwrap_err();
+    tickets.release_all().await.unwrap();
+    crate::parties::ask(tickets, &[(&pair, &[10, 11])]).await;
+    parties.kick(user(10), user(11)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -54,6 +54,7 @@ mod layout;
 mod lock;
 mod other_programs;
 mod outages;
+mod parties;
 mod players;
 mod pools;
 mod presence;

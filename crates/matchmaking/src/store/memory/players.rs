@@ -1,5 +1,6 @@
 //! The tickets of players, in memory.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base::Timestamp;
@@ -19,29 +20,52 @@ pub(super) struct Owner {
     due: Option<Timestamp>,
 }
 
+impl Owner {
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+}
+
 impl State {
     /// Returns the tickets of a player.
-    fn tickets_of(&self, user: Uuid) -> impl Iterator<Item = (&TicketId, &Owner, &MemoryTicket)> {
-        self.players.get(&user).into_iter().flatten().filter_map(|id| {
+    pub(super) fn tickets_of(&self, user: Uuid) -> impl Iterator<Item = (&TicketId, &Owner, &MemoryTicket)> {
+        self.players.get(&user).into_iter().flatten().filter_map(move |id| {
             let stored = self.tickets.get(id)?;
-            Some((id, stored.owner.as_ref()?, stored))
+            Some((id, stored.owners.iter().find(|owner| owner.user == user)?, stored))
         })
     }
 
-    fn set_owner(&mut self, id: &TicketId, owner: Owner) {
-        self.players.entry(owner.user).or_default().insert(id.clone());
-        if let Some(due) = owner.due {
-            self.due.insert((due, id.clone()));
+    /// Lists a ticket under a player.
+    pub(super) fn add_owner(&mut self, id: &TicketId, user: Uuid, queue: &str, due: Option<Timestamp>) {
+        self.players.entry(user).or_default().insert(id.clone());
+        if let Some(due) = due {
+            self.due.insert((due, id.clone(), user));
         }
         if let Some(stored) = self.tickets.get_mut(id) {
-            stored.owner = Some(owner);
+            stored.owners.push(Owner { user, queue: queue.to_owned(), due });
         }
     }
 
-    /// Removes the owner of a ticket.
-    pub(super) fn clear_owner(&mut self, id: &TicketId) {
-        self.set_due(id, |_| None);
-        let Some(owner) = self.tickets.get_mut(id).and_then(|stored| stored.owner.take()) else { return };
+    /// Removes all owners of a ticket.
+    pub(super) fn clear_owners(&mut self, id: &TicketId) {
+        let Some(stored) = self.tickets.get_mut(id) else { return };
+        for owner in std::mem::take(&mut stored.owners) {
+            self.forget_owner(id, &owner);
+        }
+    }
+
+    /// Removes an owner of a ticket.
+    pub(super) fn clear_owner(&mut self, id: &TicketId, user: Uuid) {
+        let Some(stored) = self.tickets.get_mut(id) else { return };
+        let Some(at) = stored.owners.iter().position(|owner| owner.user == user) else { return };
+        let owner = stored.owners.swap_remove(at);
+        self.forget_owner(id, &owner);
+    }
+
+    fn forget_owner(&mut self, id: &TicketId, owner: &Owner) {
+        if let Some(due) = owner.due {
+            self.due.remove(&(due, id.clone(), owner.user));
+        }
         if let Some(tickets) = self.players.get_mut(&owner.user) {
             tickets.remove(id);
             if tickets.is_empty() {
@@ -50,15 +74,24 @@ impl State {
         }
     }
 
-    /// Changes when a ticket becomes overdue, if it can.
-    pub(super) fn set_due(&mut self, id: &TicketId, change: impl FnOnce(Timestamp) -> Option<Timestamp>) {
-        let Some(owner) = self.tickets.get_mut(id).and_then(|stored| stored.owner.as_mut()) else { return };
-        let Some(before) = owner.due else { return };
-        owner.due = change(before);
-        self.due.remove(&(before, id.clone()));
-        if let Some(due) = owner.due {
-            self.due.insert((due, id.clone()));
+    /// Keeps a ticket from becoming overdue.
+    pub(super) fn clear_due(&mut self, id: &TicketId) {
+        for owner in self.tickets.get_mut(id).into_iter().flat_map(|stored| &mut stored.owners) {
+            if let Some(due) = owner.due.take() {
+                self.due.remove(&(due, id.clone(), owner.user));
+            }
         }
+    }
+
+    /// Postpones when a ticket becomes overdue because of this player, if it can.
+    fn postpone(&mut self, id: &TicketId, user: Uuid, until: Timestamp) {
+        let Some(stored) = self.tickets.get_mut(id) else { return };
+        let Some(owner) = stored.owners.iter_mut().find(|owner| owner.user == user) else { return };
+        let Some(before) = owner.due else { return };
+        let due = before.max(until);
+        owner.due = Some(due);
+        self.due.remove(&(before, id.clone(), user));
+        self.due.insert((due, id.clone(), user));
     }
 
     /// Checks the player's existing tickets. Returns the outcome if one of them prevents a new ticket, else the
@@ -91,11 +124,11 @@ impl Memory {
             Ok(done) => done,
             Err(outcome) => return Ok(outcome),
         };
-        done.iter().for_each(|id| state.clear_owner(id));
+        done.iter().for_each(|id| state.clear_owner(id, request.user));
         let (id, data) = (request.ticket.id.clone(), request.ticket.data.clone());
         state.insert(request.ticket.clone(), now);
         let due = request.cancel_when_gone.map(|after| now.after(after));
-        state.set_owner(&id, Owner { user: request.user, queue: request.queue.clone(), due });
+        state.add_owner(&id, request.user, &request.queue, due);
         drop(state);
         self.created.notify_one();
         Ok(JoinOutcome::Ticket { id, found: StoredTicket { data: Some(data), assignment: None } })
@@ -121,19 +154,20 @@ impl Memory {
         let (mut state, now) = self.state();
         let after = |owner: &Owner| absence_timeouts.get(&owner.queue).copied();
         let of_user = |user: &Uuid| {
-            let due = |(id, owner, _): (&TicketId, _, _)| Some((id.clone(), after(owner)?));
-            state.tickets_of(*user).filter_map(due).collect::<Vec<(TicketId, Duration)>>()
+            let due = |(id, owner, _): (&TicketId, _, _)| Some((id.clone(), *user, after(owner)?));
+            state.tickets_of(*user).filter_map(due).collect::<Vec<(TicketId, Uuid, Duration)>>()
         };
-        for (id, after) in users.iter().flat_map(of_user).collect::<Vec<_>>() {
-            state.set_due(&id, |before| Some(before.max(now.after(after))));
+        for (id, user, after) in users.iter().flat_map(of_user).collect::<Vec<_>>() {
+            state.postpone(&id, user, now.after(after));
         }
         Ok(())
     }
 
     pub(in crate::store) async fn cancel_overdue(&self) -> Result<usize, Error> {
         let (mut state, now) = self.state();
-        let overdue = state.due.iter().take_while(|(due, _)| *due <= now).map(|(_, id)| id.clone());
-        let overdue: Vec<TicketId> = overdue.collect();
+        let overdue = state.due.iter().take_while(|(due, _, _)| *due <= now);
+        // Several members of a party may be absent.
+        let overdue: BTreeSet<TicketId> = overdue.map(|(_, id, _)| id.clone()).collect();
         for id in &overdue {
             state.forget(id);
             self.publish(TicketEvent::Gone(id.clone()));

@@ -3,7 +3,7 @@
 use base::id::Uuid;
 use redis_store::{Key, KeySpace};
 
-use crate::model::{BackfillId, MatchId, TicketId};
+use crate::model::{BackfillId, MatchId, PartyId, TicketId};
 
 const LOCK: &str = "fetchTicketsLock";
 
@@ -120,7 +120,28 @@ impl Keys {
         self.0.key_of("player:", &user.to_string())
     }
 
-    /// Ours: a sorted set of tickets, by the millisecond at which they become overdue.
+    /// Ours: a hash of a party: its version and its data.
+    pub(super) fn party(&self, id: &PartyId) -> Key {
+        self.0.key_of("party:", id.as_str())
+    }
+
+    /// Returns the key prefix of [`party`](Self::party), for scripts that look up the ids themselves.
+    pub(super) fn parties(&self) -> Key {
+        self.0.stem("party:")
+    }
+
+    /// Ours: the id of the party with this join code.
+    pub(super) fn party_code(&self, code: &str) -> Key {
+        self.0.key_of("partyCode:", code)
+    }
+
+    /// Ours: a hash of the party that a user is in, and of those that invite the user.
+    pub(super) fn member(&self, user: &Uuid) -> Key {
+        self.0.key_of("member:", &user.to_string())
+    }
+
+    /// Ours: a sorted set of tickets, by the millisecond at which they become overdue. Tickets of parties have an entry for
+    /// each member: ticket, colon, user.
     pub(super) fn presence(&self) -> Key {
         self.0.key("presence")
     }

@@ -88,16 +88,18 @@ impl Redis {
             // Queried without the lock, because usually there are none.
             let presence = || std::iter::once(self.keys.presence());
             let most = |step: &mut Call| step.arg(BATCH).end();
-            let ids: Vec<String> = self.run_unlocked(&scripts::OVERDUE, presence(), most).await?;
-            if !ids.is_empty() {
+            let entries: Vec<String> = self.run_unlocked(&scripts::OVERDUE, presence(), most).await?;
+            if !entries.is_empty() {
+                // The entry of a party's ticket also names a member.
+                let ids = entries.iter().map(|entry| entry.split(':').next().unwrap_or(entry));
                 let own = presence().chain(self.keys.ready_checks());
-                let own = own.chain(ids.iter().flat_map(|id| self.keys.ticket_and_assign(id)));
-                let add = |step: &mut Call| self.add_ready_args(step).end();
+                let own = own.chain(ids.flat_map(|id| self.keys.ticket_and_assign(id)));
+                let add = |step: &mut Call| self.add_ready_args(step).arg(&entries[..]).end();
                 let (count, checks): (usize, u64) = self.step(&scripts::SWEEP, own, add).await?;
                 cancelled += count;
                 (0..checks).for_each(|_| self.metrics.ready_check_ended(EndCause::Lost));
             }
-            if ids.len() < BATCH {
+            if entries.len() < BATCH {
                 return Ok(cancelled);
             }
         }
@@ -116,6 +118,6 @@ impl Redis {
     }
 }
 
-fn millis(length: Duration) -> u64 {
+pub(super) fn millis(length: Duration) -> u64 {
     length.as_millis().try_into().unwrap_or(u64::MAX)
 }

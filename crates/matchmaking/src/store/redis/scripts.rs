@@ -35,6 +35,13 @@ pub(super) static CHANGES: Script = step!("scripts/changes.lua");
 pub(super) static RECOVER: Script = step!("scripts/recover.lua");
 pub(super) static JOIN: Script =
     step!("scripts/join.lua", "scripts/parts/enqueue.lua", "scripts/parts/player_tickets.lua");
+pub(super) static CHANGE_PARTY: Script = step!(
+    "scripts/change_party.lua",
+    "scripts/parts/enqueue.lua",
+    "scripts/parts/cancel.lua",
+    "scripts/parts/ready.lua",
+    "scripts/parts/player_tickets.lua"
+);
 pub(super) static TICKETS: Script = step!("scripts/tickets.lua", "scripts/parts/player_tickets.lua");
 pub(super) static PRESENT: Script = step!("scripts/present.lua", "scripts/parts/player_tickets.lua");
 pub(super) static OVERDUE: Script = step!("scripts/overdue.lua", "scripts/parts/player_tickets.lua");

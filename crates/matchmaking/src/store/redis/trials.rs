@@ -5,7 +5,7 @@ use redis_store::Trial;
 use super::scripts;
 
 /// The calls that show whether a server can run the scripts.
-pub static TRIALS: [Trial; 31] = [
+pub static TRIALS: [Trial; 32] = [
     Trial {
         script: &scripts::CREATE,
         name: "matchmaking/create.lua",
@@ -108,6 +108,58 @@ pub static TRIALS: [Trial; 31] = [
         args: &["", "playhouse-trial:", "duel", "", "60000", "2", "data", "60000", "60000", "other"],
     },
     Trial {
+        script: &scripts::CHANGE_PARTY,
+        name: "matchmaking/change_party.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "idleEngines",
+            "presence",
+            "party:y1",
+            "partyCode:c1",
+            "partyCode:c1",
+            "readyChecks",
+            "readyRevision",
+            "ready:",
+            "readyOf:",
+            "",
+            "assign:",
+            "party:",
+            "member:p2",
+            "member:p3",
+            "t4",
+            "player:p2",
+            "ticketChanges",
+        ],
+        args: &[
+            "",
+            "0",
+            "data",
+            "60000",
+            "y1",
+            "create",
+            "",
+            "playhouse-trial",
+            "playhouse-trial",
+            "60000",
+            "1",
+            "0",
+            "1",
+            "0",
+            "playhouse-trial:",
+            "duel",
+            "",
+            "60000",
+            "3",
+            "data",
+            "60000",
+            "60000",
+            "other",
+        ],
+    },
+    Trial {
         script: &scripts::TICKETS,
         name: "matchmaking/tickets.lua",
         keys: &[
@@ -171,7 +223,7 @@ pub static TRIALS: [Trial; 31] = [
             "assign:t2",
             "ticketChanges",
         ],
-        args: &["", "playhouse-trial", "playhouse-trial", "60000"],
+        args: &["", "playhouse-trial", "playhouse-trial", "60000", "t2"],
     },
     Trial {
         script: &scripts::ASSIGN,

@@ -44,7 +44,7 @@ const APPENDING: [&str; 6] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 31] = [
+const OTHERS: [&str; 32] = [
     "audit-log-cleaner",
     "console-live",
     "console-session-cleaner",
@@ -61,6 +61,7 @@ const OTHERS: [&str; 31] = [
     "limits-sweep",
     "matchmaking-abandoned",
     "matchmaking-abandoned-cleaner",
+    "matchmaking-account-events",
     "matchmaking-backfills",
     "matchmaking-definitions",
     "matchmaking-presence",

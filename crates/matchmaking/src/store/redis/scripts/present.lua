@@ -10,10 +10,12 @@ for at = 2, #ARGV, 2 do after[ARGV[at]] = tonumber(ARGV[at + 1]) end
 local time = now()
 for at = 8, #KEYS do
   each_ticket(KEYS[at], presence, KEYS[6], KEYS[7], function(id, name, _, assignment)
+    local of_member = presence_of(id, KEYS[at])
     if assignment then
-      call('ZREM', presence, id)
+      call('ZREM', presence, id, of_member)
     elseif after[name] then
-      call('ZADD', presence, 'XX', 'GT', time + after[name], id)
+      local due = time + after[name]
+      call('ZADD', presence, 'XX', 'GT', due, id, due, of_member)
     end
   end)
 end

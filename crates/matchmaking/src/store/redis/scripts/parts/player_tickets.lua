@@ -1,8 +1,12 @@
 -- Reads the tickets of players.
 -- KEYS[1..4] as in preamble.lua. The key of a player is a hash of ticket → queue. It is derived data: a ticket counts
--- only while it exists. `presence` is a sorted set of tickets by when they become overdue.
+-- only while it exists. `presence` is a sorted set of tickets by when they become overdue. A ticket of a party has an
+-- entry for each member.
 -- ARGV: none of its own.
--- Defines: `each_ticket`, `now`, `extend_ttl`.
+-- Defines: `presence_of`, `each_ticket`, `now`, `extend_ttl`.
+
+-- Returns the entry in `presence` of a party's ticket and the member with this key of a player: `ticket:user`.
+local function presence_of(id, player) return id .. ':' .. string.sub(id_of(player), 8) end
 
 -- Calls `handle(id, queue, data, assignment, waits)` for each existing ticket of a player, and removes the others from
 -- the hash. `tickets` and `assignments` are stems: the ids come from the hash.
@@ -15,7 +19,7 @@ local function each_ticket(player, presence, tickets, assignments, handle)
       handle(id, listed[at + 1], data, assignment, not assignment and call('SISMEMBER', all, id) == 1)
     else
       call('HDEL', player, id)
-      call('ZREM', presence, id)
+      call('ZREM', presence, id, presence_of(id, player))
     end
   end
 end
