@@ -10,7 +10,7 @@ import { calls, openapi } from "./operations.mjs";
 const REFERENCE = new URL("../../../docs/reference/", import.meta.url);
 const TARGET = new URL("../src/api.d.ts", import.meta.url);
 // The sections of errors.md with problem types that players can get.
-const PLAYER_SECTIONS = ["General types", "Host and origin", "Drops: players"];
+const PLAYER_SECTIONS = ["General types", "Host and origin", "Parties", "Drops: players"];
 const SCALARS = { string: "string", integer: "number", number: "number", boolean: "boolean", null: "null" };
 
 const errors = readFileSync(new URL("errors.md", REFERENCE), "utf8");

@@ -22,6 +22,17 @@ export type ProblemType =
   | "timeout"
   | "unknown-host"
   | "foreign-origin"
+  | "parties:not-leader"
+  | "parties:no-party"
+  | "parties:wrong-code"
+  | "parties:not-invited"
+  | "parties:not-a-member"
+  | "parties:in-another-party"
+  | "parties:member-waits-elsewhere"
+  | "parties:party-full"
+  | "parties:party-queued"
+  | "parties:party-too-large"
+  | "parties:too-many-invitations"
   | "drops:invalid"
   | "drops:bad-key"
   | "drops:not-eligible"
@@ -176,9 +187,10 @@ export interface EventsAnswer {
   last_event_id: string;
   /** The notifications after the position, in order; up to 100. The next request returns further ones at once. */
   notifications: NotificationAnswer[];
+  party?: PartiesAnswer | null;
   /** False if no position was sent or it is no longer known: reload the list. */
   resumed: boolean;
-  /** A digest of the counts and tickets. Send it with the next request. */
+  /** A digest of the counts, the tickets and the party. Send it with the next request. */
   seen: string;
   /** All tickets now, sorted by age, the oldest first. Missing if they could not be read in time. */
   tickets?: TicketAnswer[] | null;
@@ -191,6 +203,25 @@ export interface Home {
   entitlements: Part_PlayerEntitlements;
   matchmaking: Part_TicketList;
   notifications: Part_NotificationList;
+  party: Part_PartiesAnswer;
+}
+
+/** An invitation of the caller. */
+export interface InvitationAnswer {
+  /** RFC 3339. */
+  expires_at: string;
+  leader: string;
+  /** The display name of the leader. */
+  leader_name?: string | null;
+  party_id: string;
+}
+
+export interface JoinPartyRequest {
+  /** The code of the party. Upper and lower case are the same. */
+  code: string;
+  numbers?: Record<string, number>;
+  strings?: Record<string, string>;
+  tags?: string[];
 }
 
 /** A public Ed25519 key (RFC 8037). */
@@ -229,6 +260,22 @@ export interface Me {
   roles: Role[];
   session?: SessionAnswer | null;
   user_id: string;
+}
+
+export interface MemberAnswer {
+  /** The display name when the player joined. */
+  name?: string | null;
+  numbers: Record<string, number>;
+  strings: Record<string, string>;
+  tags: string[];
+  user_id: string;
+}
+
+/** The caller's own search fields. A party's ticket contains those that its queue accepts. */
+export interface MemberRequest {
+  numbers?: Record<string, number>;
+  strings?: Record<string, string>;
+  tags?: string[];
 }
 
 /** A notification in the player's inbox. */
@@ -341,6 +388,18 @@ export type Part_NotificationList = {
 };
 
 /** A part of the home screen, if it is available. */
+export type Part_PartiesAnswer = {
+  /** The caller's party and invitations. */
+  data: {
+    invitations: InvitationAnswer[];
+    party?: PartyAnswer | null;
+  };
+  status: "ok";
+} | {
+  status: "unavailable";
+};
+
+/** A part of the home screen, if it is available. */
 export type Part_PlayerEntitlements = {
   data: {
     account_id: string;
@@ -364,6 +423,40 @@ export type Part_TicketList = {
 } | {
   status: "unavailable";
 };
+
+/** The caller's party and invitations. */
+export interface PartiesAnswer {
+  invitations: InvitationAnswer[];
+  party?: PartyAnswer | null;
+}
+
+/** A party. */
+export interface PartyAnswer {
+  /** Everyone who knows it can join. */
+  code: string;
+  /** The user ids of invited players. */
+  invited: string[];
+  /** The user id of the leader, who queues the party. */
+  leader: string;
+  max_members: number;
+  /** In the order in which they joined. */
+  members: MemberAnswer[];
+  party_id: string;
+  ticket?: PartyTicketAnswer | null;
+}
+
+export interface PartyTicketAnswer {
+  queue: string;
+  ticket_id: string;
+}
+
+/** A request to queue the party. */
+export interface PartyTicketRequest {
+  /** One of the queues that /v1/client-config lists. */
+  queue: string;
+  /** The party's previous, assigned ticket. Without it, a request soon after a match returns that match again. */
+  replaces?: string | null;
+}
 
 /** A player's place in a drop. */
 export interface PlaceAnswer {
@@ -408,14 +501,19 @@ export interface PlayerEntitlements {
 
 /** An event of the stream. */
 export interface PlayerEvent {
-  /** JSON: the notification or ticket as in other responses, the counts, or in `why` the reason of `reconnect` and `end`. */
+  /** JSON: the notification, ticket or party as in other responses, the counts, or in `why` the reason of `reconnect` and `end`. */
   data: string;
   event: PlayerEventKind;
   /** Only for `ready` and `notification`: the position to resume from, sent as `Last-Event-ID`. */
   id?: string | null;
 }
 
-export type PlayerEventKind = "ready" | "notification" | "inbox" | "ticket" | "reconnect" | "end";
+export type PlayerEventKind = "ready" | "notification" | "inbox" | "ticket" | "party" | "reconnect" | "end";
+
+/** Another player. */
+export interface PlayerRequest {
+  user_id: string;
+}
 
 export interface PriceAnswer {
   /** In the smallest unit of the currency. */
@@ -832,6 +930,92 @@ export interface Operations {
     };
     response: OrderAnswer;
   };
+  /** Get the caller's party and invitations */
+  get_party: {
+    method: "GET";
+    path: "/v1/parties";
+    response: PartiesAnswer;
+  };
+  /** Create a party */
+  create_party: {
+    method: "POST";
+    path: "/v1/parties";
+    body: MemberRequest;
+    response: PartyAnswer;
+  };
+  /** Invite a player */
+  invite_to_party: {
+    method: "POST";
+    path: "/v1/parties/invitations";
+    body: PlayerRequest;
+    response: PartyAnswer;
+  };
+  /** Accept an invitation */
+  accept_party_invitation: {
+    method: "POST";
+    path: "/v1/parties/invitations/{party_id}/accept";
+    params: {
+      party_id: string;
+    };
+    body: MemberRequest;
+    response: PartyAnswer;
+  };
+  /** Decline an invitation */
+  decline_party_invitation: {
+    method: "POST";
+    path: "/v1/parties/invitations/{party_id}/decline";
+    params: {
+      party_id: string;
+    };
+    response: null;
+  };
+  /** Join a party by its code */
+  join_party: {
+    method: "POST";
+    path: "/v1/parties/join";
+    body: JoinPartyRequest;
+    response: PartyAnswer;
+  };
+  /** Remove a member */
+  kick_from_party: {
+    method: "POST";
+    path: "/v1/parties/kick";
+    body: PlayerRequest;
+    response: PartyAnswer;
+  };
+  /** Make another member the leader */
+  hand_over_party: {
+    method: "POST";
+    path: "/v1/parties/leader";
+    body: PlayerRequest;
+    response: PartyAnswer;
+  };
+  /** Leave the party */
+  leave_party: {
+    method: "POST";
+    path: "/v1/parties/leave";
+    response: null;
+  };
+  /** Set the caller's own search fields */
+  set_party_member: {
+    method: "POST";
+    path: "/v1/parties/member";
+    body: MemberRequest;
+    response: PartyAnswer;
+  };
+  /** Cancel the party's ticket */
+  cancel_party_ticket: {
+    method: "DELETE";
+    path: "/v1/parties/ticket";
+    response: null;
+  };
+  /** Queue the party */
+  queue_party: {
+    method: "POST";
+    path: "/v1/parties/ticket";
+    body: PartyTicketRequest;
+    response: TicketAnswer;
+  };
   /** Receive a webhook of the payment provider */
   payment_webhook: {
     method: "POST";
@@ -860,6 +1044,7 @@ export interface Calls {
   "entitlements": "entitlements";
   "tickets.list": "list_tickets";
   "tickets.get": "get_ticket";
+  "parties.get": "get_party";
   "inbox.list": "notifications";
   "inbox.counts": "notification_counts";
   "inbox.get": "notification";
@@ -871,6 +1056,19 @@ export interface Calls {
   "orders.get": "order";
   "tickets.create": "create_ticket";
   "tickets.cancel": "cancel_ticket";
+  "tickets.accept": "accept_match";
+  "tickets.decline": "decline_match";
+  "parties.create": "create_party";
+  "parties.join": "join_party";
+  "parties.invite": "invite_to_party";
+  "parties.accept": "accept_party_invitation";
+  "parties.decline": "decline_party_invitation";
+  "parties.leave": "leave_party";
+  "parties.kick": "kick_from_party";
+  "parties.handOver": "hand_over_party";
+  "parties.setMember": "set_party_member";
+  "parties.queue": "queue_party";
+  "parties.cancel": "cancel_party_ticket";
   "inbox.mark": "mark_notifications";
   "drops.join": "join_drop";
   "drops.leave": "leave_drop";

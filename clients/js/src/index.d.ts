@@ -11,16 +11,22 @@ import type {
   DropAnswer,
   DropList,
   Home,
+  JoinPartyRequest,
   MarkRequest,
   Me,
+  MemberRequest,
   NotificationAnswer,
   NotificationList,
   Operations,
   OrderAnswer,
   OrderList,
+  PartiesAnswer,
+  PartyAnswer,
+  PartyTicketRequest,
   PlaceAnswer,
   PlayerAccounts,
   PlayerEntitlements,
+  PlayerRequest,
   ProblemType,
   ReservationAnswer,
   ReserveRequest,
@@ -213,6 +219,8 @@ export interface LiveEvents {
   inbox: CountsAnswer;
   /** The whole state of a ticket. */
   ticket: TicketAnswer;
+  /** The party and the invitations of the player, after each change. */
+  party: PartiesAnswer;
   end: LiveEnd;
 }
 
@@ -269,6 +277,17 @@ export interface QueueableCalls {
   "tickets.cancel": [ticketId: string];
   "tickets.accept": [ticketId: string];
   "tickets.decline": [ticketId: string];
+  "parties.create": [body: MemberRequest];
+  "parties.join": [body: JoinPartyRequest];
+  "parties.invite": [body: PlayerRequest];
+  "parties.accept": [partyId: string, body: MemberRequest];
+  "parties.decline": [partyId: string];
+  "parties.leave": [];
+  "parties.kick": [body: PlayerRequest];
+  "parties.handOver": [body: PlayerRequest];
+  "parties.setMember": [body: MemberRequest];
+  "parties.queue": [body: PartyTicketRequest];
+  "parties.cancel": [];
   "inbox.mark": [body: MarkRequest];
   "drops.join": [dropId: string, params?: Operations["join_drop"]["query"]];
   "drops.leave": [dropId: string];
@@ -351,6 +370,29 @@ export class Playhouse {
     list(options?: CallOptions): Promise<TicketList>;
     get(ticketId: string, options?: CallOptions): Promise<TicketAnswer>;
     cancel(ticketId: string, options?: CallOptions): Promise<null>;
+  };
+
+  readonly parties: {
+    /** Returns the player's party and invitations. */
+    get(options?: CallOptions): Promise<PartiesAnswer>;
+    /** Creates a party that the player leads. Returns the existing one if the player leads one. */
+    create(body: MemberRequest, options?: CallOptions): Promise<PartyAnswer>;
+    /** Joins by the code of the party. */
+    join(body: JoinPartyRequest, options?: CallOptions): Promise<PartyAnswer>;
+    invite(body: PlayerRequest, options?: CallOptions): Promise<PartyAnswer>;
+    accept(partyId: string, body: MemberRequest, options?: CallOptions): Promise<PartyAnswer>;
+    decline(partyId: string, options?: CallOptions): Promise<null>;
+    /** Leaves. Cancels the ticket of the party. */
+    leave(options?: CallOptions): Promise<null>;
+    /** Removes a member. Only for the leader. Not repeated after a lost response: read the party. */
+    kick(body: PlayerRequest, options?: CallOptions): Promise<PartyAnswer>;
+    /** Makes another member the leader. */
+    handOver(body: PlayerRequest, options?: CallOptions): Promise<PartyAnswer>;
+    /** Replaces the player's own search fields. */
+    setMember(body: MemberRequest, options?: CallOptions): Promise<PartyAnswer>;
+    /** Queues the party. Only for the leader. Returns the existing ticket if the party already waits. */
+    queue(body: PartyTicketRequest, options?: CallOptions): Promise<TicketAnswer>;
+    cancel(options?: CallOptions): Promise<null>;
   };
 
   readonly inbox: {

@@ -1,4 +1,4 @@
-// The player's stream: notifications, counts, tickets, and the home screen that they belong to.
+// The player's stream: notifications, counts, tickets, the party, and the home screen that they belong to.
 //
 // After a reconnect the home screen has everything that is not on the stream. Missed notifications come first, then the home screen,
 // then everything else, so that an older state never follows a newer one.
@@ -10,6 +10,7 @@ import { LiveStream } from "./live-stream.js";
 const FRESH = 5000;
 // How long a long poll waits, in seconds.
 const WAIT = 25;
+const NO_PARTY = { party: null, invitations: [] };
 
 export class Live extends LiveStream {
   #client;
@@ -19,6 +20,7 @@ export class Live extends LiveStream {
   #userId;
   // The known tickets, by id.
   #tickets = new Map();
+  #party = NO_PARTY;
   #freshUntil = 0;
   // A home screen that waits for the notifications up to a position, with the events that wait for it.
   #held;
@@ -26,7 +28,7 @@ export class Live extends LiveStream {
   #lacksInbox = false;
   // The counts that the last long poll returned.
   #counts;
-  // The digest of the counts and tickets that the last long poll returned.
+  // The digest of the counts, tickets and party that the last long poll returned.
   #seen;
 
   constructor(client, { transport, after } = {}) {
@@ -65,6 +67,8 @@ export class Live extends LiveStream {
     else if (name === "notification") this.#onNotification(data);
     else if (name === "ticket" && this.#held) this.#held.tickets.push(data);
     else if (name === "ticket") this.#onTicket(data);
+    else if (name === "party" && this.#held) this.#held.party = data;
+    else if (name === "party") this.#onParty(data);
     else if (name === "inbox") {
       // The counts come after all missed notifications.
       this.#release();
@@ -91,6 +95,8 @@ export class Live extends LiveStream {
         if (!isSame(ticket, this.#tickets.get(ticket.ticket_id))) this.#onTicket(ticket);
       }
       this.#dropOthers(answer.tickets);
+      const party = answer.party ?? NO_PARTY;
+      if (!isSame(party, this.#party)) this.#onParty(party);
     }
     this.#seen = answer.seen;
   }
@@ -121,19 +127,21 @@ export class Live extends LiveStream {
     this.#userId = home.account.data?.user_id ?? this.#userId;
     this.#lacksInbox = positionOf(home) === undefined;
     emit(this, "home", home);
+    this.#party = home.party?.data ?? this.#party;
     const tickets = home.matchmaking.data?.tickets;
     if (!tickets) return;
     this.#dropOthers(tickets);
     for (const ticket of tickets) this.#tickets.set(ticket.ticket_id, ticket);
   }
 
-  // Shows the home screen that waited, and the tickets that came after it.
+  // Shows the home screen that waited, and what came after it.
   #release() {
     const held = this.#held;
     if (!held) return;
     this.#held = undefined;
     this.#show(held.home);
     for (const ticket of held.tickets) this.#onTicket(ticket);
+    if (held.party) this.#onParty(held.party);
   }
 
   #onNotification(notification) {
@@ -147,6 +155,11 @@ export class Live extends LiveStream {
     if (ticket.state === "GONE") this.#tickets.delete(ticket.ticket_id);
     else this.#tickets.set(ticket.ticket_id, ticket);
     emit(this, "ticket", ticket);
+  }
+
+  #onParty(party) {
+    this.#party = party;
+    emit(this, "party", party);
   }
 
   // Reports known tickets that are not in this list as gone.

@@ -8,8 +8,8 @@ const LONGEST_WAIT = 5000;
 const TRANSIENT = new Set([408, 502, 503, 504]);
 
 // The POST routes whose repetition has no second effect. `keyed` ones take an idempotency key. The others set a state: joining a
-// queue or a line twice, marking, leaving and ordering a reservation again change nothing. A test compares the list with the OpenAPI
-// document.
+// queue, a party or a line twice, marking, leaving and ordering a reservation again change nothing. Removing a member of a party is not
+// listed: a repetition is refused, because the player is no longer a member. A test compares the list with the OpenAPI document.
 export const REPEATABLE_POSTS = [
   { path: /^\/v1\/drops\/[^/]+\/reservations$/, keyed: true },
   { path: /^\/v1\/drops\/[^/]+\/(join|leave)$/ },
@@ -17,6 +17,8 @@ export const REPEATABLE_POSTS = [
   { path: /^\/v1\/matchmaking\/tickets$/ },
   { path: /^\/v1\/matchmaking\/tickets\/[^/]+\/(accept|decline)$/ },
   { path: /^\/v1\/notifications\/mark$/ },
+  { path: /^\/v1\/parties(\/(join|invitations|leave|leader|member|ticket))?$/ },
+  { path: /^\/v1\/parties\/invitations\/[^/]+\/(accept|decline)$/ },
 ];
 
 // Returns whether a request may be repeated without knowing whether it was applied, and whether its route takes a key.

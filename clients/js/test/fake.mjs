@@ -36,12 +36,13 @@ export function problem(status, code, headers = {}, more = {}) {
   return new Response(JSON.stringify(body), { status, headers: { "content-type": "application/problem+json", ...headers } });
 }
 
-export function home({ position = 0, tickets = [], notifications = [], user = USER, inbox = true } = {}) {
+export function home({ position = 0, tickets = [], notifications = [], user = USER, inbox = true, party = { party: null, invitations: [] } } = {}) {
   const page = { notifications, unread: 0, unseen: 0, last_event_id: String(position) };
   return {
     account: { status: "ok", data: { user_id: user, roles: ["player"], accounts: [] } },
     entitlements: { status: "ok", data: { account_id: user, entitlements: [] } },
     matchmaking: { status: "ok", data: { tickets } },
+    party: { status: "ok", data: party },
     notifications: inbox ? { status: "ok", data: page } : { status: "unavailable" },
     drops: { status: "ok", data: { places: [], reservations: [] } },
   };

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { bearer } from "../src/index.js";
 import { eventStream, eventually, fakeClient, home, json, problem, record, timers } from "./fake.mjs";
 
-const NAMES = ["state", "home", "notification", "inbox", "ticket", "end"];
+const NAMES = ["state", "home", "notification", "inbox", "ticket", "party", "end"];
 const note = (position) => ({ notification_id: `n${position}`, position, title: `number ${position}` });
 const waiting = (id) => ({ ticket_id: id, queue: "duel", state: "WAITING" });
 
@@ -118,6 +118,24 @@ test("tickets that are gone after a reconnect are reported as gone", async () =>
   (await stream(2)).send(...ready(0));
   await eventually(() => seen.some(([name]) => name === "ticket"));
   assert.deepEqual(seen.filter(([name]) => name === "ticket"), [["ticket", { ...waiting("old"), state: "GONE" }]]);
+  client.close();
+});
+
+test("a party that changed while the inbox is caught up follows the home screen", async () => {
+  const [older, newer] = [{ party: { party_id: "p" }, invitations: [] }, { party: null, invitations: [] }];
+  const { client, names, seen, stream } = gateway([home({ position: 1 }), home({ position: 2, party: older })]);
+  const first = await stream(1);
+  first.send(...ready(1));
+  first.send("party", older);
+  await eventually(() => names().includes("party"));
+  first.fail();
+  const second = await stream(2);
+  second.send(...ready(1));
+  second.send("party", newer);
+  second.send("notification", note(2), 2);
+  await eventually(() => names().filter((name) => name === "party").length === 2);
+  assert.deepEqual(names(), ["home", "party", 2, "home", "party"]);
+  assert.deepEqual(seen.filter(([name]) => name === "party").map(([, detail]) => detail), [older, newer]);
   client.close();
 });
 
@@ -249,7 +267,7 @@ const polled = (more = {}) => ({ last_event_id: "0", resumed: true, notification
 test("without streaming responses the client polls", async () => {
   const poll = (query, count) => {
     if (count === 1) return polled();
-    if (count === 2) return polled({ last_event_id: "2", notifications: [note(1), note(2)], inbox: { unread: 2, unseen: 2 }, tickets: [waiting("t")], seen: "s2" });
+    if (count === 2) return polled({ last_event_id: "2", notifications: [note(1), note(2)], inbox: { unread: 2, unseen: 2 }, tickets: [waiting("t")], party: { party: { leader: "me" }, invitations: [] }, seen: "s2" });
     return count < 4 ? polled({ last_event_id: query.after, inbox: { unread: 2, unseen: 2 }, seen: "s3" }) : new Promise(() => {});
   };
   // A fetch without readable bodies, such as in old engines.
@@ -257,8 +275,8 @@ test("without streaming responses the client polls", async () => {
   const { client, seen, polls, live } = gateway([home()], { refuse, poll });
   await eventually(() => polls.length === 4);
   assert.equal(live.state, "polling");
-  const events = seen.filter(([name]) => name !== "state").map(([name, detail]) => [name, detail.position ?? detail.state ?? detail.unread]);
-  assert.deepEqual(events, [["home", undefined], ["inbox", 0], ["notification", 1], ["notification", 2], ["inbox", 2], ["ticket", "WAITING"], ["ticket", "GONE"]]);
+  const events = seen.filter(([name]) => name !== "state").map(([name, detail]) => [name, detail.position ?? detail.state ?? detail.unread ?? detail.party?.leader]);
+  assert.deepEqual(events, [["home", undefined], ["inbox", 0], ["notification", 1], ["notification", 2], ["inbox", 2], ["ticket", "WAITING"], ["party", "me"], ["ticket", "GONE"], ["party", undefined]]);
   assert.deepEqual(polls.map(({ after, seen, wait }) => [after, seen, wait]), [["0", undefined, "0"], ["0", "s", "25"], ["2", "s2", "25"], ["2", "s3", "25"]]);
   client.close();
 });

@@ -19,9 +19,9 @@ test("every POST of the gateway is known to be repeatable, or deliberately is no
     assert.equal(rule.isKeyed, takesKey, path);
     return [path, rule.isRepeatable];
   });
-  // Payment providers send webhooks, and have retries of their own.
+  // A member who was removed cannot be removed again. Payment providers send webhooks, and have retries of their own.
   const others = rules.filter(([, isRepeatable]) => !isRepeatable).map(([path]) => path);
-  assert.deepEqual(others, ["/v1/payments/webhook"]);
+  assert.deepEqual(others, ["/v1/parties/kick", "/v1/payments/webhook"]);
 });
 
 test("a lost response is repeated with the same key", async () => {

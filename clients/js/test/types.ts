@@ -122,8 +122,8 @@ type WrongInQueue = {
 /** The calls that change something. */
 type Changes = { [Name in keyof Calls]: Operations[Calls[Name]]["method"] extends "GET" ? never : Name }[keyof Calls];
 /** What the groups declare. `follow` and the queue are no calls. */
-type Grouped = { [Group in "tickets" | "inbox" | "drops" | "orders"]: `${Group}.${keyof Playhouse[Group] & string}` }[
-  "tickets" | "inbox" | "drops" | "orders"
+type Grouped = { [Group in "tickets" | "parties" | "inbox" | "drops" | "orders"]: `${Group}.${keyof Playhouse[Group] & string}` }[
+  "tickets" | "parties" | "inbox" | "drops" | "orders"
 ];
 
 const isDeclared: Same<Wrong, never> = true;

@@ -8,6 +8,7 @@ mod lobby;
 mod me;
 mod notifications;
 mod pages;
+mod parties;
 mod sign_in;
 mod stream;
 mod tickets;
@@ -44,6 +45,7 @@ pub(crate) use stream::{HEARTBEAT, service_stream};
 pub(crate) const ISSUER: &str = "/issuer";
 const BACK_CHANNEL: &str = "/logout/backchannel";
 const TICKET: &str = "/v1/matchmaking/tickets/{ticket_id}";
+const PARTIES: &str = "/v1/parties";
 /// How many items a list returns by default.
 const DEFAULT_LIMIT: u32 = 100;
 /// The most items that a list returns.
@@ -66,6 +68,18 @@ const ANY_PATH: &str = "/{*path}";
         tickets::cancel,
         tickets::accept,
         tickets::decline,
+        parties::mine,
+        parties::create,
+        parties::join,
+        parties::invite,
+        parties::accept,
+        parties::decline,
+        parties::leave,
+        parties::kick,
+        parties::hand_over,
+        parties::set_fields,
+        parties::queue,
+        parties::cancel,
         stream::follow,
         stream::stream,
         stream::events,
@@ -78,7 +92,8 @@ const ANY_PATH: &str = "/{*path}";
     tags(
         (name = "client", description = "The configuration that a client reads first"),
         (name = "player", description = "The signed-in player: accounts, entitlements, inbox and stream"),
-        (name = "matchmaking", description = "Finding a match")
+        (name = "matchmaking", description = "Finding a match"),
+        (name = "parties", description = "Queueing together")
     )
 )]
 pub(crate) struct Api;
@@ -136,6 +151,18 @@ fn table() -> Table {
         .row(Row::post(TICKET_ACCEPT, Player, Write), tickets::accept)
         .row(Row::post(TICKET_DECLINE, Player, Write), tickets::decline)
         .row(Row::get(TICKET_STREAM, Player, Stream), stream::follow)
+        .row(Row::get(PARTIES, Player, Read), parties::mine)
+        .row(Row::post(PARTIES, Player, Write), parties::create)
+        .row(Row::post("/v1/parties/join", Player, Write), parties::join)
+        .row(Row::post("/v1/parties/invitations", Player, Write), parties::invite)
+        .row(Row::post("/v1/parties/invitations/{party_id}/accept", Player, Write), parties::accept)
+        .row(Row::post("/v1/parties/invitations/{party_id}/decline", Player, Write), parties::decline)
+        .row(Row::post("/v1/parties/leave", Player, Write), parties::leave)
+        .row(Row::post("/v1/parties/kick", Player, Write), parties::kick)
+        .row(Row::post("/v1/parties/leader", Player, Write), parties::hand_over)
+        .row(Row::post("/v1/parties/member", Player, Write), parties::set_fields)
+        .row(Row::post("/v1/parties/ticket", Player, Write), parties::queue)
+        .row(Row::delete("/v1/parties/ticket", Player, Write), parties::cancel)
 }
 
 /// Paths without a limit per address: calls from the issuer, and the builtin issuer.

@@ -36,7 +36,7 @@ use entitlement::Entitlements;
 use http_server::Routes;
 use limits::Limits;
 use live::Live;
-use matchmaking::Players;
+use matchmaking::{Parties, Players};
 use notification::Inbox;
 use oidc::Provider;
 use redis_store::RedisStore;
@@ -75,6 +75,7 @@ pub(crate) struct Parts {
     pub(crate) entitlements: Entitlements,
     pub(crate) inbox: Inbox,
     pub(crate) players: Players,
+    pub(crate) parties: Parties,
     pub(crate) live: Live,
     pub(crate) stream_config: StreamConfig,
     pub(crate) clock: Clock,
@@ -110,6 +111,7 @@ pub(crate) struct Inner {
     entitlements: Entitlements,
     inbox: Inbox,
     players: Players,
+    parties: Parties,
     live: Live,
     streams: Streams,
     stream_heartbeat: Duration,
@@ -145,6 +147,7 @@ impl Gateway {
             entitlements: parts.entitlements,
             inbox: parts.inbox,
             players: parts.players,
+            parties: parts.parties,
             live: parts.live,
             streams: Streams::new(metrics.clone()),
             stream_heartbeat: parts.stream_config.heartbeat,

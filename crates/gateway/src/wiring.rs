@@ -183,6 +183,7 @@ fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         entitlements: context.get()?,
         inbox: context.get()?,
         players: context.get()?,
+        parties: context.get()?,
         stream_config: *context.settings.get(),
         clock: context.clock.clone(),
         metrics: context.metrics.register(Metrics::new),

@@ -10,6 +10,7 @@
 
 mod account_events;
 mod model;
+mod problem;
 mod topic;
 
 use std::collections::BTreeSet;

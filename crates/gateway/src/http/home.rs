@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 
 use super::me::{Me, PlayerEntitlements};
 use super::notifications::{Languages, NotificationList};
+use super::parties::PartiesAnswer;
 use super::tickets::{TicketAnswer, TicketList};
 use super::{DEFAULT_LIMIT, failed};
 use crate::Gateway;
@@ -30,6 +31,7 @@ pub(crate) struct Home {
     account: Part<Me>,
     entitlements: Part<PlayerEntitlements>,
     matchmaking: Part<TicketList>,
+    party: Part<PartiesAnswer>,
     notifications: Part<NotificationList>,
     /// The parts that services add. The OpenAPI document describes each under its name.
     #[serde(flatten)]
@@ -70,21 +72,26 @@ pub(super) async fn home(State(gateway): State<Gateway>, languages: Languages, c
         let tickets = found.map_err(|error| failed("matchmaking", &error))?;
         Ok(TicketList { tickets: tickets.into_iter().map(TicketAnswer::of).collect() })
     };
+    let party = async {
+        let found = PartiesAnswer::read(&gateway, *caller.user().as_uuid()).await;
+        found.map_err(|error| failed("matchmaking", &error))
+    };
     let notifications =
         NotificationList::read(&gateway, &caller, &languages, Filter::Inbox, None, NOTIFICATIONS);
     let service_parts = gateway.home_parts.iter().map(|part| async {
         let read = part.read(gateway.provided.clone(), signed_in_player(&caller));
         (part.name, gateway.part(part.name, read).await)
     });
-    let (entitlements, matchmaking, notifications, service_parts) = futures::join!(
+    let (entitlements, matchmaking, party, notifications, service_parts) = futures::join!(
         gateway.part("entitlements", entitlements),
         gateway.part("matchmaking", matchmaking),
+        gateway.part("party", party),
         gateway.part("notifications", notifications),
         join_all(service_parts),
     );
     let account = Part::Ok { data: Me::of(&caller) };
     let service_parts = service_parts.into_iter().collect();
-    Json(Home { account, entitlements, matchmaking, notifications, service_parts })
+    Json(Home { account, entitlements, matchmaking, party, notifications, service_parts })
 }
 
 impl Gateway {

@@ -27,8 +27,9 @@ use serde_json::json;
 use sessions::{AccessLost, Caller, EndCause, Proof};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::TICKET;
+use super::parties::PartiesAnswer;
 use super::tickets::TicketAnswer;
+use super::{PARTIES, TICKET};
 use crate::Gateway;
 use crate::clients::{self, Client};
 use crate::streams::OpenStream;
@@ -290,6 +291,13 @@ impl<S: Source> EventStream<S> {
 /// Authenticates the caller again. Boxed because it is rare and large.
 fn recheck<'a>(gateway: &'a Gateway, caller: &'a Caller) -> BoxFuture<'a, Result<(), AccessLost>> {
     Box::pin(gateway.sessions.recheck(caller))
+}
+
+/// Returns the event of a party, without the fields that the client does not see.
+fn party_event(gateway: &Gateway, client: &Client, parties: &PartiesAnswer) -> Event {
+    let mut document = serde_json::to_value(parties).unwrap_or_default();
+    clients::hide(gateway.clients.hidden(client, PARTIES), &mut document);
+    Event::new("party", &document)
 }
 
 /// Returns the event of a ticket, without the fields that the client does not see.

@@ -13,7 +13,7 @@ use matchmaking::{
     Error, JoinedTicket, Member, MemberFields, Parties, PartyConfig, PlayerParty, PlayerState, PlayerTicket,
     Players, Queue, Refusal,
 };
-use testkit::{Seed, eventually};
+use testkit::{Redis, Seed, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 
@@ -431,6 +431,28 @@ async fn party_expires_without_changes(setup: Setup) {
     assert_eq!(process.parties.of(user(2)).await.unwrap().invitations, []);
     assert_eq!(refusal(process.parties.join(member(3), &party.code).await), Refusal::WrongCode);
     process.party([member(1), member(0)]).await;
+}
+
+#[tokio::test]
+async fn changes_with_a_lost_reply_are_applied_once() {
+    let redis = need!(Redis::private().await);
+    let tickets = Setup::script(&redis).open().await;
+    let process = process(&tickets);
+    let mut raw = tickets.raw().await;
+    let mut cut = async || raw.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    for number in (0..20).step_by(2) {
+        cut().await;
+        let (party, _) = process.parties.create(member(number)).await.unwrap();
+        cut().await;
+        let joined = process.parties.join(member(number + 1), &party.code).await.unwrap();
+        assert_eq!(users(&joined), [user(number), user(number + 1)]);
+        cut().await;
+        let ticket = process.queue(number).await.unwrap().ticket;
+        assert_eq!(process.queue(number).await.unwrap().ticket, ticket);
+        cut().await;
+        process.parties.leave(user(number)).await.unwrap();
+        assert_eq!(process.tickets(number + 1).await, []);
+    }
 }
 
 /// Players of two processes do whatever they like at the same time. Afterwards every pointer, party and ticket agree.

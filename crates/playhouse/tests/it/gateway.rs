@@ -6,6 +6,7 @@ mod flows;
 mod flows_back_channel;
 mod flows_matchmaking;
 mod flows_outages;
+mod flows_parties;
 mod flows_redis_rollback;
 mod flows_refresh;
 mod flows_restart;
@@ -107,6 +108,7 @@ impl Gateway {
     fn request(&self, row: &service::Row) -> RequestBuilder {
         let examples = [
             ("{ticket_id}", "01a1e4c0256877228"),
+            ("{party_id}", "dbt8pcfejq8o287bsa0g"),
             ("{notification_id}", "01a1e4c0-0000-7000-8000-000000000001"),
             ("{file}", "playhouse.css"),
             ("{drop_id}", "01a1e4c0-0000-7000-8000-000000000001"),
@@ -122,6 +124,13 @@ impl Gateway {
             (RouteMethod::Post, "/v1/drops/{drop_id}/reservations") => {
                 let body = json!({ "quantity": 1, "admission": "none" });
                 request.header("idempotency-key", "one").json(&body)
+            }
+            (RouteMethod::Post, "/v1/parties/join") => request.json(&json!({ "code": "222222" })),
+            (RouteMethod::Post, "/v1/parties/invitations" | "/v1/parties/kick" | "/v1/parties/leader") => {
+                request.json(&json!({ "user_id": "01a1e4c0-0000-7000-8000-000000000001" }))
+            }
+            (RouteMethod::Post, path) if path.starts_with("/v1/parties") && path != "/v1/parties/ticket" => {
+                request.json(&json!({}))
             }
             (RouteMethod::Post, _) => request.json(&json!({ "queue": "duel" })),
             _ => request,

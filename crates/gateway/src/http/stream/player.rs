@@ -1,16 +1,19 @@
-//! The stream of a player: notifications, inbox counts and tickets.
+//! The stream of a player: notifications, inbox counts, tickets and the party.
 //!
 //! `ready` comes first. `notification` contains a notification, with its inbox position as `id`. A client that reconnects, to any
 //! process, sends the last id that it has (`Last-Event-ID`) and receives all later notifications in order, without gaps or
 //! duplicates. `inbox` contains the unread and unseen counts after the player may have changed them. `ticket` contains a ticket: at
-//! the start all tickets of the player, then each ticket that changes.
+//! the start all tickets of the player, then each ticket that changes. `party` contains the player's party and invitations: at the
+//! start if there are any, then after each change.
 //!
 //! The inbox is the source of truth: the stream knows the client's position and reads the inbox from there. A live message with the
 //! next notification saves that read. So a slow client costs no memory here, and a disconnected one misses nothing. After a gap in
-//! the live messages the stream rereads the inbox, its counts and the tickets. A publisher may die before it publishes, so at each
-//! heartbeat the stream's position is compared with the inbox (`notification::StreamWatcher`) and the tickets are looked up.
+//! the live messages the stream rereads the inbox, its counts, the tickets and the party. A publisher may die before it publishes, so at each
+//! heartbeat the stream's position is compared with the inbox (`notification::StreamWatcher`), and the tickets and the party are
+//! looked up.
 
 mod long_poll;
+mod party;
 mod tickets;
 
 use std::collections::VecDeque;
@@ -25,7 +28,7 @@ use base::id::Uuid;
 use futures::FutureExt;
 use http_server::{Connection, Problem, Query};
 use live::{Message, Player, Subscription, SubscriptionEvent, Topics};
-use matchmaking::{PlayerTicket, PresenceGuard, TicketCreated};
+use matchmaking::{PartyChanged, PlayerTicket, PresenceGuard, TicketCreated};
 use notification::{CountsChanged, Head, Notification, NotificationAdded};
 use runtime::Drain;
 use serde::Deserialize;
@@ -33,10 +36,11 @@ use serde_json::json;
 use sessions::Caller;
 use utoipa::{IntoParams, ToSchema};
 
+use self::party::PartyReader;
 use self::tickets::{TicketStep, Tickets};
 use super::due_read::DueRead;
 use super::ticket::watch_failed;
-use super::{Event, Source, Step, open, respond, ticket_event};
+use super::{Event, Source, Step, open, party_event, respond, ticket_event};
 use crate::Gateway;
 use crate::clients::Client;
 use crate::http::failed;
@@ -55,7 +59,7 @@ pub(crate) struct PlayerEvent {
     /// Only for `ready` and `notification`: the position to resume from, sent as `Last-Event-ID`.
     id: Option<String>,
     event: PlayerEventKind,
-    /// JSON: the notification or ticket as in other responses, the counts, or in `why` the reason of `reconnect` and `end`.
+    /// JSON: the notification, ticket or party as in other responses, the counts, or in `why` the reason of `reconnect` and `end`.
     #[schema(content_media_type = "application/json")]
     data: String,
 }
@@ -68,6 +72,7 @@ pub(crate) enum PlayerEventKind {
     Notification,
     Inbox,
     Ticket,
+    Party,
     Reconnect,
     End,
 }
@@ -83,8 +88,8 @@ pub(in crate::http) struct StreamQuery {
 
 /// Stream the player's events
 ///
-/// Server-sent events: first `ready`, then `notification`, `inbox` (unread and unseen counts) and `ticket`; `reconnect` when the process
-/// stops, `end` when no more events follow. With `Last-Event-ID` the stream resumes after that notification; otherwise it starts with
+/// Server-sent events: first `ready`, then `notification`, `inbox` (unread and unseen counts), `ticket` and `party`; `reconnect`
+/// when the process stops, `end` when no more events follow. With `Last-Event-ID` the stream resumes after that notification; otherwise it starts with
 /// the next one. `resumed` of `ready` is false if no position was sent or it is no longer known: reload the list.
 #[utoipa::path(
     get, path = "/v1/stream", tag = "player",
@@ -141,6 +146,7 @@ enum PlayerMessage {
     Notification(Arc<Notification>),
     CountsChanged,
     TicketCreated,
+    PartyChanged,
 }
 
 impl Topics for PlayerMessage {
@@ -150,7 +156,8 @@ impl Topics for PlayerMessage {
         let notification = || message.read::<NotificationAdded>().map(Self::Notification);
         let counts = || message.read::<CountsChanged>().map(|_| Self::CountsChanged);
         let ticket = || message.read::<TicketCreated>().map(|_| Self::TicketCreated);
-        notification().or_else(counts).or_else(ticket)
+        let party = || message.read::<PartyChanged>().map(|_| Self::PartyChanged);
+        notification().or_else(counts).or_else(ticket).or_else(party)
     }
 }
 
@@ -186,6 +193,7 @@ struct PlayerSource {
     /// Due if the client's counts may be outdated.
     counts: DueRead,
     tickets: Tickets,
+    party: PartyReader,
     /// Whether nothing was due when the source last waited, and nothing was sent since.
     is_caught_up: bool,
     connection: Connection,
@@ -216,6 +224,7 @@ impl PlayerSource {
             page: VecDeque::new(),
             page_end: last,
             tickets: Tickets::new(gateway.clone(), user, connection.clone()),
+            party: PartyReader::new(gateway.clone(), user),
             is_caught_up: false,
             _present: gateway.players.mark_present(user),
             gateway,
@@ -302,12 +311,13 @@ impl PlayerSource {
 
     /// Handles a live message. Returns the event for the client, if there is one.
     fn handle(&mut self, received: SubscriptionEvent<PlayerMessage>) -> Option<Event> {
-        use PlayerMessage::{CountsChanged, Notification, TicketCreated};
+        use PlayerMessage::{CountsChanged, Notification, PartyChanged, TicketCreated};
         match received {
             SubscriptionEvent::Gap => {
                 self.inbox.request();
                 self.counts.request();
                 self.tickets.request_lookup();
+                self.party.request();
                 None
             }
             SubscriptionEvent::Message(Notification(notification)) if notification.position <= self.last => {
@@ -328,6 +338,10 @@ impl PlayerSource {
                 self.counts.request();
                 None
             }
+            SubscriptionEvent::Message(PartyChanged) => {
+                self.party.request();
+                None
+            }
             SubscriptionEvent::Message(TicketCreated) => {
                 self.tickets.request_lookup();
                 None
@@ -335,16 +349,22 @@ impl PlayerSource {
         }
     }
 
-    fn ticket(&self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Step {
+    fn ticket(&mut self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Step {
         match ticket {
-            Ok(ticket) => Step::Event(ticket_event(&self.gateway, &self.client, ticket)),
+            Ok(ticket) => {
+                self.party.ticket_changed(ticket.id.as_str());
+                Step::Event(ticket_event(&self.gateway, &self.client, ticket))
+            }
             Err(error) => watch_failed(&error),
         }
     }
 
     /// Returns whether the client has everything that there is.
     fn is_settled(&self) -> bool {
-        !self.inbox.is_requested() && !self.counts.is_requested() && self.tickets.is_settled()
+        !self.inbox.is_requested()
+            && !self.counts.is_requested()
+            && self.tickets.is_settled()
+            && self.party.is_settled()
     }
 
     async fn step(&mut self) -> Step {
@@ -380,6 +400,11 @@ impl PlayerSource {
                     TicketStep::Changed(ticket) => return self.ticket(ticket),
                     TicketStep::LookedUp => {}
                 },
+                party = self.party.next() => {
+                    if let Some(party) = party {
+                        return Step::Event(party_event(&self.gateway, &self.client, &party));
+                    }
+                }
                 () = self.inbox.wait() => {}
                 () = self.counts.wait() => {}
                 () = drain.requested() => return Step::Reconnect("this process stops"),
@@ -392,6 +417,7 @@ impl Source for PlayerSource {
     fn heartbeat(&mut self) {
         if !self.gateway.players.queues().is_empty() {
             self.tickets.request_lookup();
+            self.party.request();
         }
     }
 

@@ -39,7 +39,12 @@ impl Redis {
     }
 
     pub(in crate::store) async fn change_party(&self, change: &PartyChange) -> Result<PartyOutcome, Error> {
-        let (word, number, id, data, assignment) = self.run_change_party(change).await?;
+        // Safe to repeat after a lost reply: a change that was applied is stale the second time.
+        let mut reply = self.run_change_party(change).await;
+        if is_unreachable(&reply) {
+            reply = self.run_change_party(change).await;
+        }
+        let (word, number, id, data, assignment) = reply?;
         let user = || number.checked_sub(1).and_then(|at| change.members.get(at)).copied();
         Ok(match word.as_str() {
             "changed" => {

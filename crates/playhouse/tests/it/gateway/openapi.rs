@@ -115,9 +115,11 @@ async fn every_example_works_and_every_response_is_described() {
     let operations = document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
         methods.as_object().unwrap().iter().map(move |(method, operation)| (path, method, operation))
     });
-    // Operations on drops need an admission, a key or a signature: `gateway::drops` checks their responses.
-    let mut operations: Vec<_> =
-        operations.filter(|(_, _, operation)| operation["tags"][0] != "drops").collect();
+    // Operations on drops need an admission, a key or a signature: `gateway::drops` checks their responses. Those on parties
+    // need several players, as below.
+    let mut operations: Vec<_> = operations
+        .filter(|(_, _, operation)| operation["tags"][0] != "drops" && operation["tags"][0] != "parties")
+        .collect();
     operations.sort_by_key(|(_, method, _)| order.iter().position(|known| known == method).unwrap());
     let notification = eventually("the player is notified of the purchase", PATIENCE, async || {
         let inbox = send(gateway.get("/v1/notifications").bearer_auth(&token)).await.json();
@@ -181,6 +183,100 @@ async fn every_example_works_and_every_response_is_described() {
         }
     }
     assert!(examples > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_response_about_parties_is_described() {
+    let gateway = Gateway::start(
+        "[gateway.platforms.ios]\nmin_version = \"1.0\"\n[matchmaking.queues.pair]\nmax_party = 2\n\
+         [matchmaking.parties]\nmax_members = 2\n",
+    )
+    .await;
+    let document = send(gateway.get("/openapi.json")).await.json();
+    let [ada, bob, eve] =
+        [gateway.token("ada").await, gateway.token("bob").await, gateway.token("eve").await];
+    let id =
+        async |token: &str| send(gateway.get("/v1/me").bearer_auth(token)).await.json()["user_id"].clone();
+    let (bob_id, eve_id) = (id(&bob).await, id(&eve).await);
+    let called = std::cell::RefCell::new(BTreeSet::new());
+    // Calls a route, and checks its response and those to an old client, an invalid version and a service.
+    let call = async |token: &str, method: Method, path: &str, party: &str, body: Value, status: u16| {
+        let operation = &document["paths"][path][method.as_str().to_lowercase()];
+        let what = format!("{method} {path}");
+        called.borrow_mut().insert(what.clone());
+        let request = || {
+            let url = gateway.url(&path.replace("{party_id}", party));
+            let request = gateway.client.request(method.clone(), url);
+            if body.is_null() { request } else { request.json(&body) }
+        };
+        let with = |name: &str, value: &str| {
+            request().bearer_auth(token).header("x-client-platform", "ios").header(name, value)
+        };
+        let service = gateway.token_as("shop", "service").await;
+        for varied in [
+            request(),
+            request().bearer_auth(service),
+            with("x-client-version", "0.9"),
+            with("x-client-version", "x"),
+        ] {
+            check_response(&document, operation, &what, &send(varied).await);
+        }
+        let response = send(request().bearer_auth(token)).await;
+        assert_eq!(response.status, status, "{what}: {response:?}");
+        check_response(&document, operation, &what, &response);
+        if response.body.is_empty() { Value::Null } else { response.json() }
+    };
+    let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+    let (join, leave) = ("/v1/parties/join", "/v1/parties/leave");
+    let (invitations, ticket) = ("/v1/parties/invitations", "/v1/parties/ticket");
+    let (accept, decline) =
+        ("/v1/parties/invitations/{party_id}/accept", "/v1/parties/invitations/{party_id}/decline");
+    let (kick, leader, member) = ("/v1/parties/kick", "/v1/parties/leader", "/v1/parties/member");
+    let pair = json!({ "queue": "pair" });
+    for (path, body) in [
+        (invitations, json!({ "user_id": bob_id })),
+        (kick, json!({ "user_id": bob_id })),
+        (leader, json!({ "user_id": bob_id })),
+        (member, json!({})),
+        (ticket, pair.clone()),
+        (accept, json!({})),
+        (join, json!({ "code": "222222" })),
+    ] {
+        call(&ada, post.clone(), path, "dbt8pcfejq8o287bsa0g", body, 404).await;
+    }
+    call(&ada, delete.clone(), ticket, "", Value::Null, 404).await;
+    call(&ada, post.clone(), "/v1/parties", "", json!({ "tags": ["unknown"] }), 400).await;
+    let party = call(&ada, post.clone(), "/v1/parties", "", json!({}), 201).await;
+    call(&ada, post.clone(), "/v1/parties", "", json!({}), 200).await;
+    let (party_id, code) = (party["party_id"].as_str().unwrap(), json!({ "code": party["code"] }));
+    call(&ada, post.clone(), invitations, "", json!({ "user_id": bob_id }), 200).await;
+    call(&bob, get.clone(), "/v1/parties", "", Value::Null, 200).await;
+    call(&bob, post.clone(), decline, party_id, Value::Null, 204).await;
+    call(&ada, post.clone(), invitations, "", json!({ "user_id": bob_id }), 200).await;
+    call(&bob, post.clone(), accept, party_id, json!({}), 200).await;
+    call(&bob, post.clone(), "/v1/parties", "", json!({}), 409).await;
+    call(&eve, post.clone(), join, "", code.clone(), 409).await;
+    call(&bob, post.clone(), member, "", json!({}), 200).await;
+    call(&bob, post.clone(), member, "", json!({ "numbers": { "unknown": 1 } }), 400).await;
+    call(&bob, post.clone(), kick, "", json!({ "user_id": eve_id }), 403).await;
+    call(&bob, post.clone(), leader, "", json!({ "user_id": bob_id }), 403).await;
+    call(&bob, post.clone(), ticket, "", pair.clone(), 403).await;
+    call(&ada, post.clone(), ticket, "", json!({ "queue": "unknown" }), 400).await;
+    call(&ada, post.clone(), ticket, "", json!({ "queue": "duel" }), 409).await;
+    call(&ada, post.clone(), ticket, "", pair.clone(), 201).await;
+    call(&ada, post.clone(), ticket, "", pair, 200).await;
+    call(&bob, get.clone(), "/v1/parties", "", Value::Null, 200).await;
+    call(&bob, delete, ticket, "", Value::Null, 204).await;
+    call(&ada, post.clone(), leader, "", json!({ "user_id": bob_id }), 200).await;
+    call(&ada, post.clone(), leave, "", Value::Null, 204).await;
+    call(&eve, post.clone(), join, "", code, 200).await;
+    call(&bob, post, kick, "", json!({ "user_id": eve_id }), 200).await;
+    let paths =
+        document["paths"].as_object().unwrap().iter().filter(|(path, _)| path.starts_with("/v1/parties"));
+    let all = paths.flat_map(|(path, methods)| {
+        methods.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase()))
+    });
+    assert_eq!(*called.borrow(), all.collect::<BTreeSet<_>>());
 }
 
 /// Returns the values of an HTML attribute.

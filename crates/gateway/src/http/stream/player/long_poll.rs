@@ -14,7 +14,7 @@ use base::Code;
 use http_server::{Connection, Problem, Query};
 use live::Player;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sessions::Caller;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
@@ -25,6 +25,7 @@ use crate::Gateway;
 use crate::clients::Client;
 use crate::http::failed;
 use crate::http::notifications::{CountsAnswer, Languages, NotificationAnswer};
+use crate::http::parties::PartiesAnswer;
 use crate::http::stream::{Event, EventStream, Step, open};
 use crate::http::tickets::TicketAnswer;
 
@@ -64,7 +65,10 @@ pub(crate) struct EventsAnswer {
     /// All tickets now, sorted by age, the oldest first. Missing if they could not be read in time.
     #[schema(value_type = Option<Vec<TicketAnswer>>)]
     tickets: Option<Vec<Value>>,
-    /// A digest of the counts and tickets. Send it with the next request.
+    /// The party and the invitations now, if there are any.
+    #[schema(value_type = Option<PartiesAnswer>)]
+    party: Option<Value>,
+    /// A digest of the counts, the tickets and the party. Send it with the next request.
     seen: String,
 }
 
@@ -117,6 +121,7 @@ struct LongPoll {
     is_resumed: bool,
     notifications: Vec<Value>,
     counts: Option<Value>,
+    party: Option<Value>,
     /// By creation time and id.
     tickets: BTreeMap<(String, String), Value>,
     /// Whether the client gets the tickets: they were all read at least once.
@@ -131,6 +136,7 @@ impl LongPoll {
             is_resumed: false,
             notifications: Vec::new(),
             counts: None,
+            party: None,
             tickets: BTreeMap::new(),
             has_tickets: false,
         }
@@ -180,6 +186,10 @@ impl LongPoll {
                 self.stream.source.counts.request();
             }
             "inbox" => self.counts = Some(data),
+            "party" => {
+                let is_none = data["party"].is_null() && data["invitations"] == json!([]);
+                self.party = (!is_none).then_some(data);
+            }
             _ => {
                 let text = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
                 let key = (text("created_at"), text("ticket_id"));
@@ -206,6 +216,9 @@ impl LongPoll {
         for ticket in self.tickets.values() {
             hash.update(ticket.to_string());
         }
+        if let Some(party) = &self.party {
+            hash.update(party.to_string());
+        }
         hash.finalize().iter().take(DIGEST).map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -216,6 +229,7 @@ impl LongPoll {
             seen: self.digest(),
             notifications: self.notifications,
             inbox: self.counts,
+            party: self.party,
             tickets: self.has_tickets.then(|| self.tickets.into_values().collect()),
         }
     }
