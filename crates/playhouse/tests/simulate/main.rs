@@ -82,7 +82,12 @@ async fn finished(folder: &Folder, running: &RunningProgram) -> (Option<i32>, St
 async fn healthy_instance_keeps_every_promise() {
     let (dev, folder) = (Dev::start(|program| program).await, Folder::fresh().unwrap());
     let html = folder.path().join("report.html");
-    let args = ["--players", "200", "--seed", "11", "--with", "arrival.over=4s", "--with", "drop.stock=40"];
+    // Everybody pays: a unit that is not paid for may become available when nobody looks for one any more.
+    let args = [
+        &["--players", "200", "--seed", "11"][..],
+        &["--with", "arrival.over=4s", "--with", "drop.stock=40", "--with", "drop.no_payment=0"],
+    ]
+    .concat();
     let (code, text, report) =
         dev.simulate(&folder, &[&args[..], &["--html", html.to_str().unwrap()]].concat()).await;
     assert_eq!(code, Some(0), "{text}");
