@@ -135,15 +135,20 @@ impl Nats {
         }
     }
 
+    /// Checks a stream that exists, and publishes by its settings.
+    fn use_stream(&self, config: &stream::Config) -> Result<(), Error> {
+        self.stream.check(config)?;
+        self.stream.window.store(millis(config.duplicate_window), Ordering::Relaxed);
+        for difference in self.stream.differences(config) {
+            tracing::warn!(stream = self.stream.name, difference, "the stream differs from the settings");
+        }
+        Ok(())
+    }
+
     /// Creates the stream if it does not exist. Keeps limits that an operator has changed.
     pub(crate) async fn ensure_stream(&self) -> Result<(), Error> {
         if let Some(found) = self.find_stream().await? {
-            self.stream.check(&found.config)?;
-            self.stream.window.store(millis(found.config.duplicate_window), Ordering::Relaxed);
-            for difference in self.stream.differences(&found.config) {
-                tracing::warn!(stream = self.stream.name, difference, "the stream differs from the settings");
-            }
-            return Ok(());
+            return self.use_stream(&found.config);
         }
         let config = self.stream.config();
         let created = tokio::time::timeout(self.timeout, self.jetstream.create_stream(config)).await;
@@ -160,9 +165,12 @@ impl Nats {
             }
             Err(error) => error,
         };
+        // Another process may have been faster. While it creates the stream, the server says that the subjects are taken.
+        if let Some(found) = self.find_stream().await? {
+            return self.use_stream(&found.config);
+        }
         match error.kind() {
             CreateStreamErrorKind::JetStream(refusal) if refusal.code() != 503 => match refusal.error_code() {
-                // Another process was faster. The next attempt checks its stream.
                 ErrorCode::STREAM_NAME_EXIST => Err(Error::unreachable(error)),
                 ErrorCode::STREAM_SUBJECT_OVERLAP => Err(self.stream.unusable(format!(
                     "another stream already has the subjects {}; set bus.subjects to another word, or bus.stream to the \

@@ -9,33 +9,37 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_or_stored_twice_when_the_server_is_killed_while_publishing() {
-    const BATCHES: usize = 30;
     // Large enough for the server to be killed in the middle of one.
     const BATCH: usize = 1_000;
     let mut nats = need!(Nats::private().await);
     let config = config(&nats.url());
     let bus = Bus::open(&config).await.unwrap();
     let (published, mut progress) = tokio::sync::watch::channel(0);
+    let (stop, stopped) = tokio::sync::watch::channel(false);
     let publisher = tokio::spawn({
         let bus = bus.clone();
         async move {
-            let mut failed = 0;
-            for batch in 0..BATCHES {
-                failed += publish_all(&bus, (0..BATCH).map(|n| event(batch * BATCH + n)).collect()).await;
-                published.send_replace(batch);
+            let (mut batches, mut failed) = (0, 0);
+            // Until the last kill: a fast publisher must not be done before.
+            while !*stopped.borrow() {
+                failed += publish_all(&bus, (0..BATCH).map(|n| event(batches * BATCH + n)).collect()).await;
+                batches += 1;
+                published.send_replace(batches);
             }
-            failed
+            (batches, failed)
         }
     });
     for kill_at in [3, 12] {
-        progress.wait_for(|batch| *batch >= kill_at).await.unwrap();
+        progress.wait_for(|batches| *batches >= kill_at).await.unwrap();
         nats.kill().await.unwrap();
         nats.start_again().await.unwrap();
     }
-    assert!(publisher.await.unwrap() > 0, "nothing was published while the server was down");
+    stop.send_replace(true);
+    let (batches, failed) = publisher.await.unwrap();
+    assert!(failed > 0, "nothing was published while the server was down");
     let mut found = numbers(&bus, &config).await;
     found.sort_unstable();
-    assert_eq!(found, (0..BATCHES * BATCH).collect::<Vec<_>>());
+    assert_eq!(found, (0..batches * BATCH).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
