@@ -370,6 +370,10 @@ export class Playhouse {
     list(options?: CallOptions): Promise<TicketList>;
     get(ticketId: string, options?: CallOptions): Promise<TicketAnswer>;
     cancel(ticketId: string, options?: CallOptions): Promise<null>;
+    /** Accepts the match of a ready check. */
+    accept(ticketId: string, options?: CallOptions): Promise<TicketAnswer>;
+    /** Declines it. The ticket is cancelled. */
+    decline(ticketId: string, options?: CallOptions): Promise<null>;
   };
 
   readonly parties: {
