@@ -3,6 +3,7 @@
 mod balance;
 mod index;
 mod search;
+mod sort;
 
 use std::sync::Arc;
 use std::time::Duration;
