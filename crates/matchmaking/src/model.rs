@@ -1,6 +1,7 @@
 //! Tickets and matches, as the matchmaking rules see them.
 
 mod backfill;
+mod id;
 mod party;
 mod pool;
 mod ready;

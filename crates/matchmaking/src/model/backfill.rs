@@ -1,46 +1,23 @@
 //! Backfills: matches under way that have room for more tickets.
 
-use std::fmt;
-use std::sync::Arc;
+use super::id::{generated_id, is_generated};
 
-use super::{Moment, generate_id};
-
-/// The id of a backfill.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BackfillId(Arc<str>);
+generated_id! {
+    /// The id of a backfill.
+    BackfillId
+}
 
 impl BackfillId {
-    /// Generates an id for a backfill created at this moment, in the form of ticket ids.
-    pub fn generate(created: Moment) -> Self {
-        Self(generate_id(created).into())
-    }
-
-    /// Parses an id from outside. Returns `None` if no backfill can have it: ids are only created here.
+    /// Parses an id from outside. Returns `None` if no backfill can have it.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'v').contains(&byte);
-        (text.len() == 20 && text.bytes().all(is_digit)).then(|| Self(text.into()))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for BackfillId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for BackfillId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BackfillId({})", self.0)
+        is_generated(text).then(|| Self(text.into()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Moment;
 
     #[test]
     fn only_generated_ids_can_be_parsed() {
