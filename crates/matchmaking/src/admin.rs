@@ -149,10 +149,15 @@ impl MatchmakingAdmin {
 
     /// Returns one ticket with its state and the reasons for it.
     pub async fn show(&self, id: &str) -> Result<TicketReport, Error> {
+        self.show_with_reasons(id).await.map(|(report, _)| report)
+    }
+
+    /// Returns one ticket, and the reasons for its state as data too.
+    pub(crate) async fn show_with_reasons(&self, id: &str) -> Result<(TicketReport, WhyReport), Error> {
         let id = parse(id)?;
         let status = self.find(&id).await?;
         let summary = self.summary(&id, &status);
-        let why = self.explain(&id, &status).await?.lines;
+        let reasons = self.explain(&id, &status).await?;
         let ticket =
             status.found.data.as_ref().and_then(|data| openmatch::Ticket::decode_from_slice(data).ok());
         let assignment = status
@@ -160,7 +165,7 @@ impl MatchmakingAdmin {
             .assignment
             .as_ref()
             .and_then(|data| openmatch::Assignment::decode_from_slice(data).ok());
-        Ok(TicketReport {
+        let report = TicketReport {
             summary,
             pending_since: status.pending_since,
             expires_in_seconds: status.ttl.map(|ttl| ttl.as_secs_f64()),
@@ -168,8 +173,9 @@ impl MatchmakingAdmin {
                 ticket.assignment = assignment.into();
                 serde_json::to_value(ticket).ok()
             }),
-            why,
-        })
+            why: reasons.lines.clone(),
+        };
+        Ok((report, reasons))
     }
 
     pub(crate) const fn store(&self) -> &Store {

@@ -14,11 +14,11 @@ use serde_json::Value;
 use sessions::Caller;
 use utoipa::ToSchema;
 
+use super::DEFAULT_LIMIT;
 use super::me::{Me, PlayerEntitlements};
 use super::notifications::{Languages, NotificationList};
 use super::parties::PartiesAnswer;
-use super::tickets::{TicketAnswer, TicketList};
-use super::{DEFAULT_LIMIT, failed};
+use super::tickets::{TicketAnswer, TicketList, problem};
 use crate::Gateway;
 use crate::guard::signed_in_player;
 
@@ -69,12 +69,12 @@ pub(super) async fn home(State(gateway): State<Gateway>, languages: Languages, c
     };
     let matchmaking = async {
         let found = gateway.players.tickets(*caller.user().as_uuid()).await;
-        let tickets = found.map_err(|error| failed("matchmaking", &error))?;
+        let tickets = found.map_err(|error| problem(&error))?;
         Ok(TicketList { tickets: tickets.into_iter().map(TicketAnswer::of).collect() })
     };
     let party = async {
         let found = PartiesAnswer::read(&gateway, *caller.user().as_uuid()).await;
-        found.map_err(|error| failed("matchmaking", &error))
+        found.map_err(|error| problem(&error))
     };
     let notifications =
         NotificationList::read(&gateway, &caller, &languages, Filter::Inbox, None, NOTIFICATIONS);

@@ -6,17 +6,15 @@ use ::http::StatusCode;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use base::Code;
 use base::id::Uuid;
 use http_server::{JsonBody, Problem};
-use matchmaking::model::TicketId;
-use matchmaking::{Error, Member, MemberFields, PlayerInvitation, PlayerParties, PlayerParty, Refusal};
+use matchmaking::{Error, Member, MemberFields, PlayerInvitation, PlayerParties, PlayerParty};
 use serde::{Deserialize, Serialize};
 use sessions::Caller;
 use utoipa::ToSchema;
 
-use super::tickets::TicketAnswer;
-use super::{Segment, failed};
+use super::Segment;
+use super::tickets::{TicketAnswer, joined, problem, replaced};
 use crate::Gateway;
 
 /// The caller's own search fields. A party's ticket contains those that its queue accepts.
@@ -356,12 +354,7 @@ pub(super) async fn queue(
     JsonBody(request): JsonBody<PartyTicketRequest>,
 ) -> Result<Response, Problem> {
     let PartyTicketRequest { queue, replaces } = request;
-    let invalid = || Problem::new(Code::InvalidArgument).detail("`replaces` is not the id of a ticket.");
-    let replaces = replaces.map(|text| TicketId::parse(&text).ok_or_else(invalid)).transpose()?;
-    let queued = gateway.parties.queue(*caller.user().as_uuid(), &queue, replaces).await;
-    let queued = queued.map_err(|error| problem(&error))?;
-    let status = if queued.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(TicketAnswer::of(queued.ticket))).into_response())
+    joined(gateway.parties.queue(*caller.user().as_uuid(), &queue, replaced(replaces)?).await)
 }
 
 /// Cancel the party's ticket
@@ -447,21 +440,4 @@ fn answer(party: Result<PlayerParty, Error>) -> Result<Json<PartyAnswer>, Proble
 
 fn done(result: Result<(), Error>) -> Result<StatusCode, Problem> {
     result.map(|()| StatusCode::NO_CONTENT).map_err(|error| problem(&error))
-}
-
-/// Returns the problem for a failed call. A refusal has a type of its own, and names the member in the way.
-fn problem(error: &Error) -> Problem {
-    let problem = failed("matchmaking", error);
-    match error {
-        Error::Party(refusal) => {
-            let problem = problem.cause(refusal.cause());
-            match refusal {
-                Refusal::MemberWaitsElsewhere { user, queue, .. } => {
-                    problem.with("user_id", user.to_string()).with("queue", queue.as_str())
-                }
-                _ => problem,
-            }
-        }
-        _ => problem,
-    }
 }

@@ -10,7 +10,7 @@ use base::{Code, Timestamp};
 use http_server::{JsonBody, Problem};
 use matchmaking::model::TicketId;
 use matchmaking::store::TicketReason;
-use matchmaking::{JoinRequest, PlayerReadyCheck, PlayerTicket};
+use matchmaking::{Error, JoinRequest, JoinedTicket, PlayerReadyCheck, PlayerTicket, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sessions::Caller;
@@ -135,13 +135,20 @@ pub(super) async fn create(
     JsonBody(request): JsonBody<TicketRequest>,
 ) -> Result<Response, Problem> {
     let TicketRequest { queue, numbers, strings, tags, replaces } = request;
+    let join = JoinRequest { queue, numbers, strings, tags, replaces: replaced(replaces)? };
+    joined(gateway.players.join(*caller.user().as_uuid(), join).await)
+}
+
+/// Reads the id of the ticket that a request to join replaces.
+pub(super) fn replaced(text: Option<String>) -> Result<Option<TicketId>, Problem> {
     let invalid = || Problem::new(Code::InvalidArgument).detail("`replaces` is not the id of a ticket.");
-    let replaces = replaces.map(|text| TicketId::parse(&text).ok_or_else(invalid)).transpose()?;
-    let join = JoinRequest { queue, numbers, strings, tags, replaces };
-    let joined = gateway.players.join(*caller.user().as_uuid(), join).await;
-    let joined = joined.map_err(|error| failed("matchmaking", &error))?;
-    let status = if joined.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(TicketAnswer::of(joined.ticket))).into_response())
+    text.map(|text| TicketId::parse(&text).ok_or_else(invalid)).transpose()
+}
+
+pub(super) fn joined(joined: Result<JoinedTicket, Error>) -> Result<Response, Problem> {
+    let JoinedTicket { ticket, is_new } = joined.map_err(|error| problem(&error))?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(TicketAnswer::of(ticket))).into_response())
 }
 
 /// List the caller's tickets
@@ -157,7 +164,7 @@ pub(super) async fn list(
     caller: Caller,
 ) -> Result<Json<TicketList>, Problem> {
     let found = gateway.players.tickets(*caller.user().as_uuid()).await;
-    let found = found.map_err(|error| failed("matchmaking", &error))?;
+    let found = found.map_err(|error| problem(&error))?;
     Ok(Json(TicketList { tickets: found.into_iter().map(TicketAnswer::of).collect() }))
 }
 
@@ -177,7 +184,7 @@ pub(super) async fn show(
     Segment(id): Segment,
 ) -> Result<Json<TicketAnswer>, Problem> {
     let found = gateway.players.ticket(*caller.user().as_uuid(), &id).await;
-    Ok(Json(TicketAnswer::of(found.map_err(|error| failed("matchmaking", &error))?)))
+    Ok(Json(TicketAnswer::of(found.map_err(|error| problem(&error))?)))
 }
 
 /// Cancel a ticket
@@ -198,7 +205,7 @@ pub(super) async fn cancel(
     Segment(id): Segment,
 ) -> Result<StatusCode, Problem> {
     let left = gateway.players.leave(*caller.user().as_uuid(), &id).await;
-    left.map_err(|error| failed("matchmaking", &error))?;
+    left.map_err(|error| problem(&error))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -221,7 +228,7 @@ pub(super) async fn accept(
     Segment(id): Segment,
 ) -> Result<Json<TicketAnswer>, Problem> {
     let accepted = gateway.players.accept(*caller.user().as_uuid(), &id).await;
-    Ok(Json(TicketAnswer::of(accepted.map_err(|error| not_answered(&error))?)))
+    Ok(Json(TicketAnswer::of(accepted.map_err(|error| problem(&error))?)))
 }
 
 /// Decline a match
@@ -243,14 +250,24 @@ pub(super) async fn decline(
     Segment(id): Segment,
 ) -> Result<StatusCode, Problem> {
     let declined = gateway.players.decline(*caller.user().as_uuid(), &id).await;
-    declined.map_err(|error| not_answered(&error))?;
+    declined.map_err(|error| problem(&error))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn not_answered(error: &matchmaking::Error) -> Problem {
+/// Returns the problem for a failed call of matchmaking. A refusal has a type of its own.
+pub(super) fn problem(error: &Error) -> Problem {
     let problem = failed("matchmaking", error);
     match error {
-        matchmaking::Error::NoReadyCheck(_) => problem.cause("no-ready-check"),
+        Error::NoReadyCheck(_) => problem.cause("no-ready-check"),
+        Error::Party(refusal) => {
+            let problem = problem.cause(refusal.cause());
+            match refusal {
+                Refusal::MemberWaitsElsewhere { user, queue, .. } => {
+                    problem.with("user_id", user.to_string()).with("queue", queue.as_str())
+                }
+                _ => problem,
+            }
+        }
         _ => problem,
     }
 }

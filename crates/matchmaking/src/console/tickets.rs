@@ -12,7 +12,7 @@ use crate::wire;
 
 pub(super) async fn show(console: MatchmakingConsole, request: ScreenRequest) -> Result<View, Problem> {
     let name = request.parameter("ticket_id");
-    let report = console.admin.show(name).await.map_err(problem)?;
+    let (report, reasons) = console.admin.show_with_reasons(name).await.map_err(problem)?;
     let Some(id) = TicketId::parse(name) else {
         return Err(problem(Error::Invalid(format!("{name:?} is not a valid ticket id"))));
     };
@@ -38,7 +38,6 @@ pub(super) async fn show(console: MatchmakingConsole, request: ScreenRequest) ->
         TicketState::Waiting | TicketState::Deindexed => vec![delete(&id)],
         TicketState::Assigned | TicketState::Expired => Vec::new(),
     };
-    let reasons = console.admin.why(name).await.map_err(problem)?;
     let data = report.ticket.and_then(|ticket| serde_json::to_string_pretty(&ticket).ok());
     let data = Section::new("data", "Data").block(match data {
         Some(data) => Block::Code(data),

@@ -14,7 +14,8 @@ use utoipa::ToSchema;
 use super::{End, Source, Step, open, respond, ticket_event};
 use crate::Gateway;
 use crate::clients::Client;
-use crate::http::{Segment, failed};
+use crate::http::Segment;
+use crate::http::tickets::problem;
 
 /// An event of the stream.
 #[derive(Debug, ToSchema)]
@@ -60,7 +61,7 @@ pub(in crate::http) async fn follow(
         Err(refused) => return Ok(*refused),
     };
     let tickets = gateway.players.watch(*caller.user().as_uuid(), &id, &connection).await;
-    let tickets = tickets.map_err(|error| failed("matchmaking", &error))?;
+    let tickets = tickets.map_err(|error| problem(&error))?;
     let source = TicketSource { gateway: gateway.clone(), client, tickets: Box::pin(tickets) };
     Ok(respond(gateway, caller, open, source))
 }
