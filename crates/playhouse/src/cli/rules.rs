@@ -67,7 +67,7 @@ pub enum RulesCommand {
         #[arg(long, value_name = "N")]
         at: Option<i64>,
     },
-    /// List the versions: when, by whom and why
+    /// List the versions with their time, author and note
     History {
         #[command(flatten)]
         definition: DefinitionArgs,
