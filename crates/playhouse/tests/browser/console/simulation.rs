@@ -64,6 +64,22 @@ async fn report_is_one_page_with_charts() {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
+/// Keeps each value that the page shows of the players in line and of the sold units.
+const RECORD_FIGURES: &str = "
+    window.seen = { inLine: [], sold: [] };
+    const keep = (values, text) => {
+        const value = parseInt(text, 10);
+        if (!Number.isNaN(value) && values.at(-1) !== value) values.push(value);
+    };
+    const record = () => {
+        const figures = [...document.querySelectorAll('#now .figure')];
+        keep(seen.inLine, figures.find((one) => one.textContent.includes('In line'))?.querySelector('dd').textContent);
+        keep(seen.sold, [...document.querySelectorAll('#stock tbody tr td')].at(-1)?.textContent);
+    };
+    record();
+    new MutationObserver(record).observe(document.body, { subtree: true, childList: true, characterData: true });
+";
+
 /// The operator watches the sale of a simulation. The page is never loaded again.
 #[tokio::test(flavor = "multi_thread")]
 async fn console_is_live_during_a_simulation() {
@@ -88,24 +104,15 @@ async fn console_is_live_during_a_simulation() {
     browser.script("window.isTheSamePage = true").await;
 
     // Both move while the simulator runs: the line grows and shrinks, and the sold units grow.
-    let (mut lengths, mut sold) = (Vec::new(), Vec::new());
-    while running.exit_status().is_none() {
-        let text = "const figure = [...document.querySelectorAll('#now .figure')].find((one) => one.textContent.includes('In line'));
-            const cells = [...document.querySelectorAll('#stock tbody tr td')];
-            return [figure?.querySelector('dd').textContent ?? '', cells.at(-1)?.textContent ?? '']";
-        let seen = browser.script(text).await;
-        for (values, text) in [&mut lengths, &mut sold].into_iter().zip(seen.as_array().unwrap()) {
-            let value: Option<u64> = text.as_str().unwrap().trim().parse().ok();
-            if value.is_some() && values.last() != Some(&value) {
-                values.push(value);
-            }
-        }
-        // A sample, not a wait for a state.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    browser.script(RECORD_FIGURES).await;
     assert_eq!(running.wait(SIMULATION).await.code(), Some(0));
+    let seen = async |name: &str| -> Vec<u64> {
+        let values = browser.script(&format!("return window.seen.{name}")).await;
+        values.as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect()
+    };
+    let (in_line, sold) = (seen("inLine").await, seen("sold").await);
     assert!(sold.len() > 4 && sold.is_sorted(), "sold units: {sold:?}");
-    assert!(lengths.len() > 4 && !lengths.is_sorted(), "players in line: {lengths:?}");
+    assert!(in_line.len() > 4 && !in_line.is_sorted(), "players in line: {in_line:?}");
     browser.wait_for_text("#stock", "60", PATIENCE).await;
     assert_eq!(browser.script("return window.isTheSamePage").await, true);
     operator.assert_no_errors("simulation").await;
