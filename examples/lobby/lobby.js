@@ -8,6 +8,7 @@ import { Inbox } from "./inbox.js";
 import { Inventory } from "./inventory.js";
 import { Match } from "./match.js";
 import { $, explain, showError, toast } from "./page.js";
+import { Party } from "./party.js";
 import { Profile } from "./profile.js";
 
 const STATES = {
@@ -21,9 +22,9 @@ const STATES = {
 const client = new Playhouse();
 
 async function start() {
-  let me;
+  let me, queues;
   try {
-    me = await client.me();
+    [me, { queues }] = await Promise.all([client.me(), client.clientConfig()]);
   } catch (error) {
     if (!(error instanceof SignedOutError)) return fail(error);
     $("signed-out").hidden = false;
@@ -34,7 +35,8 @@ async function start() {
   const inventory = new Inventory(client, (owned) => profile.count(owned));
   const inbox = new Inbox(client);
   const drops = new Drops(client);
-  const match = new Match(client, me.user_id);
+  const party = Party.isIn(queues) ? new Party(client, me.user_id, (ticket) => match.onQueued(ticket)) : undefined;
+  const match = new Match(client, me.user_id, party);
   $("lobby").hidden = false;
 
   const live = client.live();
@@ -44,6 +46,7 @@ async function start() {
     if (home.entitlements.data) inventory.show(home.entitlements.data.entitlements);
     if (home.notifications.data) inbox.show(home.notifications.data);
     if (home.matchmaking.data) match.show(home.matchmaking.data.tickets);
+    if (home.party?.data) party?.show(home.party.data);
     drops.show(home.drops?.data);
   });
   live.on("notification", (notification) => {
@@ -55,6 +58,7 @@ async function start() {
   });
   live.on("inbox", (counts) => inbox.count(counts));
   live.on("ticket", (ticket) => match.onTicket(ticket));
+  live.on("party", (parties) => party?.show(parties));
   live.on("end", ({ code }) => code !== "closed" && location.reload());
   showConnection(live.state);
 }

@@ -65,6 +65,13 @@ export function explain(error) {
     return "The server cannot be reached. Check your connection, then try again.";
   }
   if (isProblem(error, "rate-limited")) return "That was a lot at once. Wait a moment, then try again.";
+  if (isProblem(error, "parties:wrong-code")) return "No party has this code. Ask your friend for the current one.";
+  if (isProblem(error, "parties:in-another-party")) return "You are in another party. Leave it first.";
+  if (isProblem(error, "parties:party-full")) return "This party is full.";
+  if (isProblem(error, "parties:party-queued")) return "This party is looking for a match. Join when it has stopped.";
+  if (isProblem(error, "parties:party-too-large")) return "Only two can play. Somebody has to leave the party.";
+  if (isProblem(error, "parties:member-waits-elsewhere")) return "One of you is looking for an opponent alone. Cancel that first.";
+  if (isProblem(error, "no-ready-check")) return "Too late: the question is no longer open.";
   if (isProblem(error, "drops:sold-out")) return "Sold out for now. Units come back if a reservation ends.";
   if (isProblem(error, "drops:over-limit")) return "You already have as many as one player may buy.";
   if (isProblem(error, "drops:admission-ended")) return "Your turn has ended. Join the line again.";

@@ -31,6 +31,13 @@ impl TableReader {
         &self.texts
     }
 
+    /// Adds a table to those of the configuration, and reads it. Fails with all mistakes.
+    pub fn add<T: Section>(&mut self, name: &str, text: &str) -> Result<T, Problems> {
+        let read = self.read(name, &format!("{}.{name}", self.path), text)?;
+        self.texts.insert(name.to_owned(), text.to_owned());
+        Ok(read)
+    }
+
     /// Reads a table from a text without a header: `players = 2`. Fails with all mistakes. `source` names the text in them.
     pub fn read<T: Section>(&self, name: &str, source: &str, text: &str) -> Result<T, Problems> {
         self.read_with(name, source, text, T::read)

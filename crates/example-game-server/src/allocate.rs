@@ -35,6 +35,9 @@ struct RequestedMatch {
 struct RequestedTicket {
     id: String,
     user_id: Option<Uuid>,
+    /// All players of a party's ticket.
+    #[serde(default)]
+    user_ids: Vec<Uuid>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,10 +57,19 @@ struct Assignment {
     tickets: Vec<Ticket>,
 }
 
-/// What only this player learns.
+/// What only the player of this ticket learns, or each member of a party alone.
 #[derive(Debug, Serialize)]
 struct Ticket {
     id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<Extensions>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    players: Vec<Player>,
+}
+
+#[derive(Debug, Serialize)]
+struct Player {
+    user_id: Uuid,
     extensions: Extensions,
 }
 
@@ -88,13 +100,32 @@ pub(crate) async fn webhook(State(server): State<GameServer>, headers: HeaderMap
 /// Opens the room of a match. A match that is left out of the answer is not made, and its players keep waiting.
 fn assign(server: &GameServer, requested: RequestedMatch) -> Option<Assignment> {
     let RequestedMatch { match_id, tickets } = requested;
-    let players: Vec<_> = tickets.into_iter().map(|ticket| (ticket.id, ticket.user_id)).collect();
+    let players: Vec<_> = tickets.iter().flat_map(RequestedTicket::players).collect();
     let players: [_; 2] = players.try_into().ok()?;
     let members = server.rooms.allocate(match_id, players)?;
     let connection = server.room_url(match_id);
-    let tickets = members
-        .into_iter()
-        .map(|Member { ticket_id, token, .. }| Ticket { id: ticket_id, extensions: Extensions { token } })
-        .collect();
+    let tickets = tickets.iter().map(|requested| ticket(requested, &members)).collect();
     Some(Assignment { match_id, connection, tickets })
+}
+
+impl RequestedTicket {
+    /// Returns the players of this ticket: the members of the party, or one player.
+    fn players(&self) -> Vec<(String, Option<Uuid>)> {
+        match self.user_ids.as_slice() {
+            [] => vec![(self.id.clone(), self.user_id)],
+            party => party.iter().map(|user| (self.id.clone(), Some(*user))).collect(),
+        }
+    }
+}
+
+/// Gives each player of a ticket their own token.
+fn ticket(requested: &RequestedTicket, members: &[Member; 2]) -> Ticket {
+    let of_ticket = members.iter().filter(|member| member.ticket_id == requested.id);
+    let token = |member: &Member| Extensions { token: member.token.clone() };
+    let id = requested.id.clone();
+    if requested.user_ids.is_empty() {
+        return Ticket { id, extensions: of_ticket.map(token).next(), players: Vec::new() };
+    }
+    let player = |member: &Member| Some(Player { user_id: member.user_id?, extensions: token(member) });
+    Ticket { id, extensions: None, players: of_ticket.filter_map(player).collect() }
 }

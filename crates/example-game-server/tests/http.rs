@@ -72,9 +72,13 @@ impl Running {
     async fn assign(&self) -> Value {
         let ticket =
             |id: &str, user: u128| json!({ "id": id, "user_id": Uuid::from_u128(user), "created_at": 0 });
+        self.assign_to(json!([ticket("ticket-a", 10), ticket("ticket-b", 11)])).await
+    }
+
+    /// Requests a server for a match of these tickets. Returns the assignment.
+    async fn assign_to(&self, tickets: Value) -> Value {
         let body = json!({ "type": "match.assign", "matches": [{
-            "match_id": MATCH, "match_profile": "duel", "match_function": "fifo",
-            "tickets": [ticket("ticket-a", 10), ticket("ticket-b", 11)],
+            "match_id": MATCH, "match_profile": "duel", "match_function": "fifo", "tickets": tickets,
         }] });
         let answer = self.webhook("assign_1", SECRET, &body).await;
         assert_eq!(answer.status(), 200);
@@ -143,6 +147,30 @@ async fn repeated_allocation_gets_the_same_answer() {
     assert_eq!(first["connection"], format!("{}/matches/{MATCH}", running.url));
     assert_ne!(token(&first, 0), token(&first, 1), "no player has the token of another");
     assert_eq!(running.assign().await, first);
+}
+
+#[tokio::test]
+async fn each_member_of_a_party_gets_a_token_of_their_own() {
+    let running = Running::start().await;
+    let [ada, grace] = [10, 11].map(Uuid::from_u128);
+    let party = json!([{ "id": "party", "user_id": ada, "user_ids": [ada, grace], "created_at": 0 }]);
+    let assignment = running.assign_to(party.clone()).await;
+    assert_eq!(assignment, running.assign_to(party).await);
+    let ticket = &assignment["tickets"][0];
+    assert_eq!((&ticket["id"], &ticket["extensions"]), (&json!("party"), &Value::Null));
+    for (at, (user, seat)) in [(ada, "first"), (grace, "second")].into_iter().enumerate() {
+        let player = &ticket["players"][at];
+        assert_eq!(player["user_id"], json!(user));
+        let token = player["extensions"]["token"].as_str().unwrap();
+        let mut states = States::new(running.events(token).await);
+        assert_eq!(states.next().await.unwrap()["you"], seat);
+    }
+    // Three players are too many for a duel, and one is too few.
+    for users in [vec![ada], vec![ada, grace, Uuid::from_u128(12)]] {
+        let party = json!([{ "id": "party", "user_id": ada, "user_ids": users, "created_at": 0 }]);
+        running.server.rooms().abandon(MATCH);
+        assert_eq!(running.assign_to(party).await, Value::Null);
+    }
 }
 
 #[tokio::test]

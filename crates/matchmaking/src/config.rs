@@ -2,6 +2,7 @@
 
 mod assigner;
 mod definitions;
+mod demo;
 mod director;
 mod filter;
 mod party;
@@ -15,8 +16,6 @@ use std::time::Duration;
 use ::config::{ByteSize, Reader, Section, TableReader};
 use base::Clock;
 use redis_store::RedisUrl;
-use url::Url;
-use webhook::Secrets;
 
 use crate::backend::BackendConfig;
 use crate::engine::{Assigner, EngineConfig, PluginError};
@@ -179,35 +178,6 @@ impl Config {
                 format!("profiles.{name}.ready_check must not be longer than pending_timeout")
             });
         }
-    }
-
-    /// Adds a demo setup if nothing is configured: duels, on servers that are requested at `url`.
-    pub fn or_duels(mut self, url: Url, secrets: Secrets) -> Self {
-        if self.demo && self.profiles.is_empty() {
-            let assigner = "demo".to_owned();
-            let profile = ProfileConfig {
-                function: FunctionConfig::Fifo,
-                players: 2,
-                assigner: assigner.clone(),
-                max_wait: None,
-                ready_check: None,
-                pools: BTreeMap::new(),
-            };
-            self.profiles.insert("duel".to_owned(), profile);
-            let demo = AssignerConfig {
-                kind: AssignerKind::Webhook,
-                addresses: Vec::new(),
-                url: Some(url),
-                abandon_url: None,
-                secrets: Some(secrets),
-                timeout: None,
-            };
-            self.assigners.insert(assigner, demo);
-        }
-        if self.queues.is_empty() {
-            self.queues.insert("duel".to_owned(), Queue::default());
-        }
-        self
     }
 
     /// Returns the settings for Directors. A match function never runs for longer than the claims on its first matches last.

@@ -201,6 +201,8 @@ pub struct Assignment {
     pub extensions: BTreeMap<String, Any>,
     /// Data for the player of one ticket; no other player receives it. It replaces extensions of the same name.
     pub of_ticket: BTreeMap<TicketId, BTreeMap<String, Any>>,
+    /// Data for one player. The other members of their party do not receive it. It replaces both of the above.
+    pub of_player: BTreeMap<Uuid, BTreeMap<String, Any>>,
 }
 
 impl Assignment {

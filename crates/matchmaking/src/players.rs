@@ -328,7 +328,7 @@ impl Players {
         let players = self.clone();
         let rest = changes.scan((known, present), move |(known, _), change| {
             let next = match change {
-                Ok(TicketChange::Assigned(response)) => known.assigned_by(&response).map(Ok),
+                Ok(TicketChange::Assigned(response)) => known.assigned_by(user, &response).map(Ok),
                 Ok(TicketChange::Ready(state)) => {
                     let mut ticket = known.clone().with_ready(user, &state);
                     let waits_again =

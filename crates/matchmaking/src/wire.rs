@@ -2,7 +2,7 @@
 
 mod backfill;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub(crate) use self::backfill::{backfill_filter_input, backfill_from_parts, back
 
 /// The key in `persistent_field` with the lifetime of a ticket.
 pub(crate) const TTL: &str = "ttl";
+/// The extension of an assignment that has the data of single players: an object by user id. Players see their own part of it.
+pub(crate) const PLAYERS: &str = "playhouse.players";
 const STRING: &str = "type.googleapis.com/google.protobuf.StringValue";
 const VALUE: &str = "type.googleapis.com/google.protobuf.Value";
 const INT64: &str = "type.googleapis.com/google.protobuf.Int64Value";
@@ -141,12 +143,41 @@ pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignme
     }
 }
 
-/// Returns the assignment of this ticket's player.
-pub(crate) fn assignment_of_ticket(assignment: &Assignment, id: &TicketId) -> openmatch::Assignment {
+/// Returns the assignment of this ticket. Data of single players is in the extension [`PLAYERS`].
+pub(crate) fn assignment_of_ticket(assignment: &Assignment, ticket: &Ticket) -> openmatch::Assignment {
     let mut wire = assignment_to_wire(assignment);
-    let own = assignment.of_ticket.get(id).into_iter().flatten();
+    let own = assignment.of_ticket.get(&ticket.id).into_iter().flatten();
     wire.extensions.extend(own.map(|(name, any)| (name.clone(), any_to_wire(any))));
+    let of_players: serde_json::Map<String, serde_json::Value> = ticket
+        .users()
+        .filter_map(|user| {
+            let of_player = assignment.of_player.get(&user)?.iter();
+            let json = of_player
+                .filter_map(|(name, any)| Some((name.clone(), serde_json::to_value(any_to_wire(any)).ok()?)));
+            Some((user.to_string(), json.collect()))
+        })
+        .collect();
+    if !of_players.is_empty() {
+        wire.extensions.extend(json_to_any(&of_players.into()).map(|any| (PLAYERS.to_owned(), any)));
+    }
     wire
+}
+
+/// Returns the extensions that this player sees, in Open Match's JSON form.
+pub(crate) fn extensions_of_player(
+    mut extensions: BTreeMap<String, wkt::Any>,
+    user: Uuid,
+) -> serde_json::Map<String, serde_json::Value> {
+    let of_players = extensions.remove(PLAYERS).and_then(|any| any_to_json(&any_from_wire(any)));
+    let shared =
+        extensions.into_iter().filter_map(|(name, any)| Some((name, serde_json::to_value(any).ok()?)));
+    let mut visible: serde_json::Map<_, _> = shared.collect();
+    if let Some(serde_json::Value::Object(mut of_players)) = of_players
+        && let Some(serde_json::Value::Object(own)) = of_players.remove(&user.to_string())
+    {
+        visible.extend(own);
+    }
+    visible
 }
 
 /// Encodes a match to be assigned, as bytes that can be concatenated with other matches.

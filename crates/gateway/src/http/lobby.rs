@@ -26,7 +26,7 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str, &str); 9] = files![
+const FILES: [(&str, &str, &str); 10] = files![
     "arena.js": SCRIPT,
     "drop.js": SCRIPT,
     "inbox.js": SCRIPT,
@@ -35,6 +35,7 @@ const FILES: [(&str, &str, &str); 9] = files![
     "lobby.js": SCRIPT,
     "match.js": SCRIPT,
     "page.js": SCRIPT,
+    "party.js": SCRIPT,
     "profile.js": SCRIPT,
 ];
 

@@ -73,8 +73,7 @@ impl ConfiguredDefinitions {
             DefinitionKind::RuleSet => self.rule_sets.get(&key.name).map(|found| found.text.clone()),
             DefinitionKind::Profile => {
                 let profile = self.profiles.get(&key.name)?;
-                let text = self.profile_reader.texts().get(&key.name);
-                Some(text.map_or_else(|| profile.to_text(), |text| profile.name_rules_in(text)))
+                self.profile_reader.texts().get(&key.name).map(|text| profile.name_rules_in(text))
             }
             DefinitionKind::Queue => {
                 self.queues.get(&key.name)?;

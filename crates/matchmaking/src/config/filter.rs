@@ -8,7 +8,7 @@ use crate::model::{Bounds, Filter};
 
 impl Setting for Filter {
     fn expected() -> String {
-        "a filter such as \"mmr in [1000, 2000)\", \"mode = ranked\", \"tag beta\", \"waited >= 10s\", \"waited <= 1m\", \
+        "a filter such as \"mmr in [1000, 2000)\", \"mode = ranked\", \"mode != ranked\", \"tag beta\", \"waited >= 10s\", \"waited <= 1m\", \
          \"created before now-10s\" or \"created after now-1m\""
             .to_owned()
     }
@@ -45,17 +45,29 @@ fn parse_filter(text: &str) -> Option<Filter> {
     let (field, filter) =
         match text.split_once(" in ").filter(|(_, range)| range.trim().starts_with(['[', '('])) {
             Some((field, range)) => (field, Range::parse(range.trim())?.of(field.trim())),
-            None => {
-                let (field, value) = text.split_once('=')?;
-                let (field, value) = (field.trim(), value.trim());
-                // `==` is not an operator.
-                let filter = (!value.starts_with('='))
-                    .then(|| Filter::Text { field: field.to_owned(), value: value.to_owned() });
-                (field, filter?)
-            }
+            None => text_filter(text)?,
         };
     let odd = |c: char| c.is_whitespace() || "<>=!()[],".contains(c);
     (!field.trim().is_empty() && !field.trim().contains(odd)).then_some(filter)
+}
+
+fn text_filter(text: &str) -> Option<(&str, Filter)> {
+    let (field, value) = text.split_once('=')?;
+    let (field, is_other) = match field.strip_suffix('!') {
+        Some(field) => (field, true),
+        None => (field, false),
+    };
+    let (field, value) = (field.trim(), value.trim());
+    // `==` is not an operator.
+    if value.starts_with('=') {
+        return None;
+    }
+    let (field_name, value) = (field.to_owned(), value.to_owned());
+    let filter = match is_other {
+        true => Filter::OtherText { field: field_name, value },
+        false => Filter::Text { field: field_name, value },
+    };
+    Some((field, filter))
 }
 
 struct Range {
@@ -97,6 +109,7 @@ mod tests {
             "mmr in [1, 1]",
             "mmr in (0, inf)",
             "mode = ranked",
+            "mode != ranked",
             "mode = ",
             "tag beta",
             "waited >= 10s",
@@ -118,6 +131,8 @@ mod tests {
             "mmr in [1]",
             "mmr in [a, 2]",
             "mmr in [nan, 2]",
+            "mode !== ranked",
+            "!= ranked",
             "waited >= soon",
             "created before 10s",
             "created after now+1s",

@@ -76,11 +76,6 @@ impl ProfileConfig {
         }
     }
 
-    /// Returns the text of a profile that no file has.
-    pub(super) fn to_text(&self) -> String {
-        format!("players = {}\nassigner = {:?}\n", self.players, self.assigner)
-    }
-
     /// Replaces the rule set in the text of the profile by its name.
     pub(super) fn name_rules_in(&self, text: &str) -> String {
         let Some(name) = self.rule_set() else { return text.to_owned() };

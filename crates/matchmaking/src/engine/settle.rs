@@ -172,11 +172,12 @@ impl Inner {
             trace.headers().find(|(name, _)| *name == "traceparent").map_or("", |(_, value)| value);
         let group = |(match_, assignment): &(&Match, &Assignment)| {
             let shared = wire::assignment_to_wire(assignment);
-            let of_ticket = |ticket: &Arc<Ticket>| wire::assignment_of_ticket(assignment, &ticket.id);
-            let each: Vec<openmatch::Assignment> = match assignment.of_ticket.is_empty() {
-                true => Vec::new(),
-                false => match_.tickets.iter().map(of_ticket).collect(),
-            };
+            let of_ticket = |ticket: &Arc<Ticket>| wire::assignment_of_ticket(assignment, ticket);
+            let each: Vec<openmatch::Assignment> =
+                match assignment.of_ticket.is_empty() && assignment.of_player.is_empty() {
+                    true => Vec::new(),
+                    false => match_.tickets.iter().map(of_ticket).collect(),
+                };
             let assignments = match each.is_empty() {
                 true => Assignments::Shared(shared.encode_to_bytes()),
                 false => Assignments::PerTicket(each.iter().map(Message::encode_to_bytes).collect()),

@@ -29,6 +29,11 @@ pub enum Filter {
         field: String,
         value: String,
     },
+    /// The text is another one, or missing. Open Match has no such filter.
+    OtherText {
+        field: String,
+        value: String,
+    },
     Tag(String),
     CreatedBefore(Moment),
     CreatedAfter(Moment),
@@ -73,6 +78,7 @@ impl Filter {
                     Bounds::Open => min < value && value < max,
                 }),
             Self::Text { field, value } => ticket.fields.strings.get(field) == Some(value),
+            Self::OtherText { field, value } => ticket.fields.strings.get(field) != Some(value),
             Self::Tag(tag) => ticket.fields.tags.contains(tag),
             Self::CreatedBefore(moment) => ticket.created < *moment,
             Self::CreatedAfter(moment) => ticket.created > *moment,
@@ -96,6 +102,7 @@ impl fmt::Display for Filter {
                 write!(f, "{field} in {open}{min}, {max}{close}")
             }
             Self::Text { field, value } => write!(f, "{field} = {value}"),
+            Self::OtherText { field, value } => write!(f, "{field} != {value}"),
             Self::Tag(tag) => write!(f, "tag {tag}"),
             Self::CreatedBefore(moment) => write!(f, "created before {}", moment.nanos()),
             Self::CreatedAfter(moment) => write!(f, "created after {}", moment.nanos()),

@@ -103,22 +103,21 @@ impl PlayerTicket {
         let assignment = assignment.and_then(|data| openmatch::Assignment::decode_from_slice(data).ok());
         Some(match assignment {
             None => ticket,
-            Some(assignment) => ticket.assigned(assignment),
+            Some(assignment) => ticket.assigned(user, assignment),
         })
     }
 
-    fn assigned(self, assignment: openmatch::Assignment) -> Self {
-        let extension = |(name, any)| Some((name, serde_json::to_value(&any).ok()?));
-        let extensions = assignment.extensions.into_iter().filter_map(extension).collect();
+    fn assigned(self, user: Uuid, assignment: openmatch::Assignment) -> Self {
+        let extensions = wire::extensions_of_player(assignment.extensions.into_iter().collect(), user);
         let assignment = PlayerAssignment { connection: assignment.connection, extensions };
         let (state, assignment) = (PlayerState::Assigned, Some(assignment));
         Self { state, expires_at: None, assignment, estimate: None, ready_check: None, reason: None, ..self }
     }
 
     /// Applies an encoded `WatchAssignmentsResponse`. Returns `None` if it changes nothing.
-    pub(super) fn assigned_by(&self, response: &[u8]) -> Option<Self> {
+    pub(super) fn assigned_by(&self, user: Uuid, response: &[u8]) -> Option<Self> {
         let mut response = openmatch::WatchAssignmentsResponse::decode_from_slice(response).ok()?;
-        let ticket = self.clone().assigned(response.assignment.take().unwrap_or_default());
+        let ticket = self.clone().assigned(user, response.assignment.take().unwrap_or_default());
         (ticket != *self).then_some(ticket)
     }
 

@@ -60,7 +60,7 @@ impl Duels {
     pub(super) fn add_to_matchmaking(&self, settings: &mut Settings) -> anyhow::Result<()> {
         let config: matchmaking::Config = settings.shared.get::<matchmaking::Config>().clone();
         let url = Url::parse(&GameServer::allocate_url(self.address))?;
-        settings.shared.put(config.or_duels(url, Secrets::new([self.secret.as_str()])?));
+        settings.shared.put(config.or_demo(url, Secrets::new([self.secret.as_str()])?)?);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The lobby at `/play`: two players walk the whole journey, from the sign-in to the item.
 
+mod party;
 mod restart;
 mod tutorial;
 mod undo;

@@ -3,6 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
+use base::id::Uuid;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -105,17 +106,26 @@ fn assignment(value: &Value, match_: &Match) -> Result<Assignment, &'static str>
         Some(connection) => connection,
     };
     let mut assignment = Assignment { extensions: extensions(value)?, ..Assignment::new(connection) };
-    let tickets = match value.get("tickets") {
-        None | Some(Value::Null) => &[],
-        Some(tickets) => tickets.as_array().ok_or("its tickets are not a list")?.as_slice(),
-    };
-    for ticket in tickets {
+    for ticket in list(value, "tickets").ok_or("its tickets are not a list")? {
         let id = ticket.get("id").and_then(Value::as_str);
         let known = match_.tickets.iter().find(|known| Some(known.id.as_str()) == id);
         let known = known.ok_or("it names a ticket of another match")?;
         let own = extensions(ticket)?;
-        if size(&own) + size(&assignment.extensions) > MAX_EXTENSIONS {
+        let of_all = size(&own) + size(&assignment.extensions);
+        if of_all > MAX_EXTENSIONS {
             return Err("its extensions are larger than 16 KiB for one player");
+        }
+        for player in list(ticket, "players").ok_or("the players of a ticket are not a list")? {
+            let id = player.get("user_id").and_then(Value::as_str).and_then(|id| Uuid::parse_str(id).ok());
+            let user = id.filter(|id| known.users().any(|user| user == *id));
+            let user = user.ok_or("it names a player of another ticket")?;
+            let own = extensions(player)?;
+            if size(&own) + of_all > MAX_EXTENSIONS {
+                return Err("its extensions are larger than 16 KiB for one player");
+            }
+            if assignment.of_player.insert(user, own).is_some() {
+                return Err("it names a player twice");
+            }
         }
         if assignment.of_ticket.insert(known.id.clone(), own).is_some() {
             return Err("it names a ticket twice");
@@ -125,6 +135,14 @@ fn assignment(value: &Value, match_: &Match) -> Result<Assignment, &'static str>
         return Err("its extensions are larger than 16 KiB");
     }
     Ok(assignment)
+}
+
+/// Returns the items of a list. A missing one is empty.
+fn list<'a>(value: &'a Value, name: &str) -> Option<&'a [Value]> {
+    match value.get(name) {
+        None | Some(Value::Null) => Some(&[]),
+        Some(items) => items.as_array().map(Vec::as_slice),
+    }
 }
 
 fn extensions(value: &Value) -> Result<BTreeMap<String, Any>, &'static str> {
@@ -233,14 +251,14 @@ mod tests {
         item.as_object_mut().unwrap().extend(parts.as_object().unwrap().clone());
         let text = json!({ "assignments": [item] }).to_string();
         let (_, assignment) = read_response(&[match_], text.as_bytes()).unwrap().servers.pop()?;
-        let read = |id: &TicketId| {
-            let wire = wire::assignment_of_ticket(&assignment, id);
+        let read = |ticket: &Ticket| {
+            let wire = wire::assignment_of_ticket(&assignment, ticket);
             wire.extensions
                 .into_iter()
                 .map(|(name, any)| (name, serde_json::to_value(any).unwrap()))
                 .collect()
         };
-        Some(tickets.map(|ticket| read(&ticket.id)))
+        Some(tickets.each_ref().map(|ticket| read(ticket)))
     }
 
     #[test]
@@ -268,6 +286,49 @@ mod tests {
             given(&json!({ "extensions": null, "tickets": null })).unwrap(),
             [const { BTreeMap::new() }; 2]
         );
+    }
+
+    #[test]
+    fn member_of_a_party_gets_extensions_that_the_other_members_do_not_see() {
+        wire::register_types();
+        let (ada, grace) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let id = TicketId::parse("party").unwrap();
+        let party = Arc::new(Ticket { id, members: vec![ada, grace], user: Some(ada), ..Ticket::default() });
+        let [mut match_, ..] = requested();
+        match_.proposal = Proposal::new(vec![Arc::clone(&party)]);
+        let mut item = server(&match_, "a:1");
+        item["extensions"] = json!({ "map": "dust", "token": "of the match" });
+        let player = |user: Uuid, token: &str| json!({ "user_id": user, "extensions": { "token": token } });
+        item["tickets"] =
+            json!([{ "id": "party", "players": [player(ada, "for ada"), player(grace, "for grace")] }]);
+        let text = |item: &Value| json!({ "assignments": [item] }).to_string();
+        let requested = [match_];
+        let (_, assignment) =
+            read_response(&requested, text(&item).as_bytes()).unwrap().servers.pop().unwrap();
+        let stored = wire::assignment_of_ticket(&assignment, &party);
+        let seen = |user: Uuid| {
+            let extensions = stored.extensions.clone().into_iter().collect();
+            let seen = wire::extensions_of_player(extensions, user);
+            seen.into_iter().map(|(name, any)| (name, any["value"].clone())).collect::<BTreeMap<_, _>>()
+        };
+        let expected = |token: &str| {
+            BTreeMap::from([("map".to_owned(), json!("dust")), ("token".to_owned(), json!(token))])
+        };
+        assert_eq!(seen(ada), expected("for ada"));
+        assert_eq!(seen(grace), expected("for grace"));
+        assert_eq!(seen(Uuid::from_u128(3)), expected("of the match"));
+
+        for bad in [
+            json!(7),
+            json!([7]),
+            json!([{ "user_id": Uuid::from_u128(3) }]),
+            json!([player(ada, ""), player(ada, "")]),
+            json!([player(ada, &"y".repeat(MAX_EXTENSIONS))]),
+        ] {
+            item["tickets"][0]["players"] = bad;
+            let read = read_response(&requested, text(&item).as_bytes()).unwrap();
+            assert_eq!((read.servers.len(), read.unusable.len()), (0, 1), "{item}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::model::{Filter, Moment, Pool};
 /// The filters of a pool, looked up in the index.
 struct Plan {
     terms: Vec<u32>,
+    /// The terms that a ticket must not have.
+    excluded: Vec<u32>,
     ranges: Vec<Range>,
     /// The first and last nanosecond of the creation time.
     created: (i64, i64),
@@ -57,7 +59,8 @@ impl Index {
 
     /// Looks up the filters. Returns `None` if no ticket has such fields.
     fn plan(&self, pool: &Pool, now: Moment) -> Option<Plan> {
-        let mut plan = Plan { terms: Vec::new(), ranges: Vec::new(), created: (i64::MIN, i64::MAX) };
+        let (terms, excluded, ranges) = (Vec::new(), Vec::new(), Vec::new());
+        let mut plan = Plan { terms, excluded, ranges, created: (i64::MIN, i64::MAX) };
         let (first, last) = &mut plan.created;
         for filter in &pool.filters {
             match filter {
@@ -65,6 +68,8 @@ impl Index {
                     plan.ranges.push(self.fields.range(field, *min, *max, *bounds)?);
                 }
                 Filter::Text { field, value } => plan.terms.push(self.fields.text(field, value)?),
+                // A text that no ticket has excludes none.
+                Filter::OtherText { field, value } => plan.excluded.extend(self.fields.text(field, value)),
                 Filter::Tag(tag) => plan.terms.push(self.fields.tag(tag)?),
                 Filter::CreatedBefore(moment) => *last = (*last).min(moment.nanos().checked_sub(1)?),
                 Filter::CreatedAfter(moment) => *first = (*first).max(moment.nanos().checked_add(1)?),
@@ -124,6 +129,7 @@ impl Index {
             && plan.created.0 <= slot.created
             && slot.created <= plan.created.1
             && plan.terms.iter().all(|term| terms(&slot.fields).contains(term))
+            && !plan.excluded.iter().any(|term| terms(&slot.fields).contains(term))
             && plan.ranges.iter().all(|range| range.contains(&slot.fields))
     }
 }
