@@ -45,21 +45,40 @@ fn traps_of_published_documents_are_read_and_named() {
 
 #[test]
 fn what_cannot_be_kept_is_said() {
-    let rule_set = r#"{"name": "x", "future": 1, "teams": [{"name": "a", "minPlayers": 1, "maxPlayers": 2, "colour": "red"}],
-        "algorithm": {"strategy": "exhaustiveSearch", "batchingPreference": "sorted", "sortByAttributes": ["x"], "backfillPriority": "high"},
-        "expansions": [{"target": "algorithm.strategy", "steps": []}, {"target": "rules[nope].maxDistance", "steps": [{"waitTimeSeconds": 5, "value": "7"}]}]}"#;
-    let configuration = r#"{"Name": "c", "AcceptanceRequired": true, "RequestTimeoutSeconds": 30, "AdditionalPlayerCount": 2,
-        "BackfillMode": "AUTOMATIC", "Surprise": 1}"#;
+    let rule_set = r#"{"name": "x", "future": 1,
+        "playerAttributes": [{"name": "mode", "type": "string", "unit": "none"}],
+        "teams": [{"name": "a", "minPlayers": 1, "maxPlayers": 2, "colour": "red"}],
+        "rules": [
+            {"name": "mode", "type": "comparison", "measurements": ["flatten(teams[*].players.attributes[mode])"],
+             "referenceValue": "duel", "operation": "=", "weight": 2},
+            {"name": "both", "type": "compound", "statement": "not(mode)", "partyAggregation": "avg"}],
+        "algorithm": {"strategy": "exhaustiveSearch", "batchingPreference": "sorted", "sortByAttributes": ["x"],
+             "backfillPriority": "high", "expansionAgeSelection": "median", "speed": 1},
+        "expansions": [{"target": "algorithm.strategy", "steps": []},
+            {"target": "rules[mode].referenceValue", "steps": [{"waitTimeSeconds": 7, "value": "race", "why": "few"}]},
+            {"target": "rules[nope].maxDistance", "steps": [{"waitTimeSeconds": 5.5, "value": "7"}]}]}"#;
+    let configuration = r#"{"Name": "c", "AcceptanceTimeoutSeconds": 20, "FlexMatchMode": "STANDALONE",
+        "AdditionalPlayerCount": 2, "BackfillMode": "AUTOMATIC", "Surprise": 1}"#;
     let notes = import_flexmatch(rule_set, Some(configuration)).unwrap().notes.join("\n");
     for said in [
         "future is not known",
+        "unit is not known",
         "colour is not known",
+        "weight is not known",
+        "speed is not known",
+        "why is not known",
+        "partyAggregation avg is not kept",
+        "strategy exhaustiveSearch is not kept",
         "pool is not sorted",
+        "sortByAttributes is not kept",
+        "expansionAgeSelection median is not known",
         "backfillPriority is not kept",
         "algorithm.strategy is not kept",
+        "rules[mode].referenceValue after 7 s is not kept: \"race\" is not a number",
+        "after 5.5 s is read as after 5 s",
         "rules[nope] is not kept",
-        "AcceptanceRequired is not kept",
-        "ticket_ttl = \"30s\"",
+        "AcceptanceTimeoutSeconds is not kept: AcceptanceRequired is not true",
+        "FlexMatchMode STANDALONE is not kept",
         "AdditionalPlayerCount: 2",
         "AUTOMATIC is not kept",
         "Surprise is not known",
@@ -67,6 +86,54 @@ fn what_cannot_be_kept_is_said() {
     ] {
         assert!(notes.contains(said), "{said}:\n{notes}");
     }
+    for (algorithm, said) in [
+        ("\"strategy\": \"balanced\"", "strategy balanced is not kept"),
+        ("\"strategy\": \"greedy\"", "strategy greedy is not known"),
+        ("\"batchingPreference\": \"random\"", "batchingPreference random is not kept"),
+        ("\"batchingPreference\": \"largestPopulation\"", "batchingPreference largestPopulation is not kept"),
+        ("\"batchingPreference\": \"fastestRegion\"", "batchingPreference fastestRegion becomes"),
+        ("\"batchingPreference\": \"oldest\"", "batchingPreference oldest is not known"),
+        ("\"sortByAttributes\": [\"x\"]", "sortByAttributes is not kept"),
+    ] {
+        let text = format!(
+            "{{\"name\": \"x\", \"teams\": [{{\"name\": \"a\", \"maxPlayers\": 2}}], \"algorithm\": {{{algorithm}}}}}"
+        );
+        let notes = import_flexmatch(&text, None).unwrap().notes.join("\n");
+        assert!(notes.contains(said), "{said}:\n{notes}");
+    }
+}
+
+#[test]
+fn matchmaking_configuration_becomes_settings_of_a_queue_and_a_profile() {
+    let rule_set =
+        r#"{"name": "x", "teams": [{"name": "a", "maxPlayers": 2, "description": "Both\nsides."}]}"#;
+    let import = |configuration: &str| import_flexmatch(rule_set, Some(configuration)).unwrap();
+    let imported = import(
+        r#"{"AcceptanceRequired": true, "AcceptanceTimeoutSeconds": "20", "RequestTimeoutSeconds": 30}"#,
+    );
+    let settings = [
+        "[matchmaking.queues.NAME]",
+        "ticket_ttl = \"30s\"",
+        "[matchmaking.profiles.NAME]",
+        "function = \"rules\"",
+        "rules = \"FILE\"",
+        "ready_check = \"20s\"",
+    ];
+    assert_eq!(imported.settings, settings);
+    assert!(
+        settings.iter().all(|line| imported.text.contains(&format!("#   {line}\n"))),
+        "{}",
+        imported.text
+    );
+    let notes = imported.notes.join("\n");
+    assert!(notes.contains("ready_check = \"20s\"") && notes.contains("ticket_ttl = \"30s\""), "{notes}");
+    assert!(imported.text.contains("# Both\n# sides.\n[teams.\"a\"]"), "{}", imported.text);
+    let without_time = import(r#"{"AcceptanceRequired": "true"}"#);
+    assert!(without_time.notes.join("\n").contains("choose the ready_check"), "{:?}", without_time.notes);
+    assert_eq!(without_time.settings.last().unwrap(), "ready_check = \"30s\"");
+    assert_eq!(import(r#"{"AcceptanceRequired": false}"#).settings, [""; 0]);
+    let mistakes = import_flexmatch(rule_set, Some(r#"{"AcceptanceTimeoutSeconds": "soon"}"#)).unwrap_err();
+    assert!(mistakes.to_string().contains("AcceptanceTimeoutSeconds: expected a number"), "{mistakes}");
 }
 
 #[test]
