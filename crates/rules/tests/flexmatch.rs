@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use rules::{RuleSet, Scenario, import_flexmatch};
+use rules::{Options, Player, RuleSet, Scenario, Ticket, Value, import_flexmatch};
 
 fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flexmatch")
@@ -31,6 +31,30 @@ fn imported_examples_behave_as_their_pages_describe() {
         assert_eq!(again, imported.rules, "{number}: the text is the rule set");
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The page of example 8 describes the order in which 155 players are placed: 100, 22, 3 and 30.
+#[test]
+fn teams_of_a_large_match_fill_in_the_order_that_the_page_describes() {
+    // Swaps for balance would hide the order.
+    let text = import_flexmatch(&read("08.json"), None).unwrap().text.replace("balance = 1", "balance = 0");
+    let ticket = |at: usize| {
+        let id = format!("p{at}").into();
+        // The pivot is the oldest, the others follow by the distance of their skill.
+        let attributes = [("skill".into(), Value::Number(at as f64))].into();
+        let player = Player { id, attributes, latency: [("eu".into(), 60.0)].into() };
+        Ticket { id: player.id.clone(), created: at as i64, players: vec![player] }
+    };
+    let tickets: Vec<Ticket> = (0..155).map(ticket).collect();
+    let pass = RuleSet::parse(&text).unwrap().find_matches(&tickets, 1_000, Options::default());
+    assert_eq!(pass.matches.len(), 1);
+    for team in &pass.matches[0].teams {
+        let placed =
+            |from: usize, to: usize| team.tickets.iter().filter(|at| (from..to).contains(*at)).count();
+        let stages = [placed(0, 100), placed(100, 122), placed(122, 125), placed(125, 155)];
+        let expected = if *team.name == *"monsters" { [0, 2, 3, 0] } else { [10, 2, 0, 3] };
+        assert_eq!(stages, expected, "{}", team.name);
+    }
 }
 
 #[test]
