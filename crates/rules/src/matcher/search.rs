@@ -466,7 +466,7 @@ impl<'a, 'b> Search<'a, 'b> {
                 return false;
             }
         }
-        true
+        judge.shares_region(&self.lineup)
     }
 
     /// Spends some of the budget. Returns false once there is none.
