@@ -15,11 +15,13 @@ use crate::model::RuleSet;
 /// An imported rule set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Import {
-    /// The rule set as TOML. Its first lines are the notes.
+    /// The rule set as TOML. Its first lines are the notes and the settings.
     pub text: String,
     pub rules: RuleSet,
     /// What means something else here, or is not kept.
     pub notes: Vec<String>,
+    /// Lines for the configuration file, if the matchmaking configuration sets something that is there: a queue and a profile.
+    pub settings: Vec<String>,
 }
 
 /// Collects the imported text and what is to be said about it.
@@ -28,6 +30,10 @@ struct Draft {
     text: String,
     notes: Vec<String>,
     attributes: BTreeMap<String, String>,
+    /// Settings of the queue that players join.
+    queue: Vec<String>,
+    /// Settings of the profile that uses the rule set.
+    profile: Vec<String>,
 }
 
 impl Draft {
@@ -41,6 +47,36 @@ impl Draft {
     fn line(&mut self, line: impl AsRef<str>) {
         self.text.push_str(line.as_ref());
         self.text.push('\n');
+    }
+
+    /// Says something about the matchmaking configuration.
+    fn note_configuration(&mut self, note: impl AsRef<str>) {
+        self.notes.push(format!("configuration: {}", note.as_ref()));
+    }
+
+    /// Keeps the description of a table as a comment above it.
+    fn describe(&mut self, fields: &Fields<'_>) {
+        self.line("");
+        for line in fields.text("description").unwrap_or_default().lines() {
+            self.line(format!("# {}", line.replace(char::is_control, " ")));
+        }
+    }
+
+    /// Returns the lines for the configuration file.
+    fn settings(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.queue.is_empty() {
+            lines.push("[matchmaking.queues.NAME]".to_owned());
+            lines.extend(self.queue.iter().cloned());
+        }
+        if !self.profile.is_empty() {
+            lines.extend(
+                ["[matchmaking.profiles.NAME]", "function = \"rules\"", "rules = \"FILE\""]
+                    .map(str::to_owned),
+            );
+            lines.extend(self.profile.iter().cloned());
+        }
+        lines
     }
 
     /// Notes the fields that nothing has read.
@@ -69,10 +105,17 @@ pub fn import(rule_set: &str, configuration: Option<&str>) -> Result<Import, Mis
     for note in &draft.notes {
         let _ = writeln!(text, "# {note}");
     }
+    let settings = draft.settings();
+    if !settings.is_empty() {
+        text.push_str("#\n# For the configuration file:\n");
+        for line in &settings {
+            let _ = writeln!(text, "#   {line}");
+        }
+    }
     text.push('\n');
     text.push_str(&draft.text);
     let rules = RuleSet::parse(&text)?;
-    Ok(Import { text, rules, notes: draft.notes })
+    Ok(Import { text, rules, notes: draft.notes, settings })
 }
 
 fn read_rule_set(report: &Report, node: &Node, draft: &mut Draft) {
@@ -125,7 +168,8 @@ fn read_attribute(fields: &Fields<'_>, draft: &mut Draft) {
         }
     };
     draft.attributes.insert(name.to_owned(), kind.to_owned());
-    draft.line(format!("\n[attributes.{}]\ntype = {}", quoted(name), quoted(kind)));
+    draft.describe(fields);
+    draft.line(format!("[attributes.{}]\ntype = {}", quoted(name), quoted(kind)));
     if let Some(default) = fields.get("default") {
         match (kind, as_number(default)) {
             ("number", Some(number)) => draft.line(format!("default = {number}")),
@@ -139,7 +183,8 @@ fn read_team(fields: &Fields<'_>, expansions: &Expansions, age: &str, draft: &mu
     fields.required("name");
     fields.required("maxPlayers");
     let name = fields.text("name").unwrap_or_default();
-    draft.line(format!("\n[teams.{}]", quoted(name)));
+    draft.describe(fields);
+    draft.line(format!("[teams.{}]", quoted(name)));
     for (from, to) in [("quantity", "count"), ("minPlayers", "min"), ("maxPlayers", "max")] {
         if let Some(node) = fields.get(from) {
             match as_number(node) {
@@ -166,17 +211,53 @@ fn read_algorithm(fields: &Fields<'_>, draft: &mut Draft) -> (Vec<String>, &'sta
     };
     let Some(algorithm) = &algorithm else { return (quality, age) };
     let at = algorithm.position();
+    let mut say = |field: &str, note: &str| draft.note(at, format!("algorithm.{field}{note}"));
     if let Some(attribute) = algorithm.text("balancedAttribute") {
         quality.push(format!("attribute = {}", quoted(attribute)));
         quality.push("balance = 1".to_owned());
     }
-    match algorithm.text("batchingPreference") {
-        Some("fastestRegion") => quality.push("latency = 1".to_owned()),
-        Some("sorted") => draft.note(
-            at,
-            "algorithm.batchingPreference: the pool is not sorted: the oldest ticket always comes first. For an order of candidates add a sort rule",
+    match algorithm.text("strategy") {
+        None => {}
+        Some("exhaustiveSearch") => {
+            say("strategy", " exhaustiveSearch is not kept: there is one way to search")
+        }
+        Some("balanced") => say(
+            "strategy",
+            " balanced is not kept: there is one way to search. balancedAttribute becomes the balance of [quality]",
         ),
-        _ => {}
+        Some(other) => say("strategy", &format!(" {other} is not known and not kept")),
+    }
+    match algorithm.text("batchingPreference") {
+        None => {}
+        Some("fastestRegion") => {
+            quality.push("latency = 1".to_owned());
+            say(
+                "batchingPreference",
+                " fastestRegion becomes the latency of [quality]; the first region that is tried is the fastest of the oldest ticket",
+            );
+        }
+        Some("sorted") => say(
+            "batchingPreference",
+            " sorted is not kept: the pool is not sorted, the oldest ticket always comes first. For an order of candidates add a sort rule",
+        ),
+        Some("random") => {
+            say(
+                "batchingPreference",
+                " random is not kept: the oldest ticket always comes first, then the nearest candidates",
+            );
+        }
+        Some("largestPopulation") => say(
+            "batchingPreference",
+            " largestPopulation is not kept: regions are tried in the order of the oldest ticket's latency",
+        ),
+        Some(other) => say("batchingPreference", &format!(" {other} is not known and not kept")),
+    }
+    if algorithm.get("sortByAttributes").is_some() {
+        say("sortByAttributes", " is not kept: for an order of candidates add a sort rule");
+    }
+    match algorithm.text("expansionAgeSelection") {
+        None | Some("newest" | "oldest") => {}
+        Some(other) => say("expansionAgeSelection", &format!(" {other} is not known; it is read as newest")),
     }
     if algorithm.text("backfillPriority").is_some() {
         draft.note(at, "algorithm.backfillPriority is not kept: rule sets do not match backfills yet");
@@ -197,27 +278,36 @@ fn read_algorithm(fields: &Fields<'_>, draft: &mut Draft) -> (Vec<String>, &'sta
 
 fn read_configuration(report: &Report, node: &Node, draft: &mut Draft) {
     let fields = Fields::open_lenient(report, node, "configuration");
-    let mut say = |note: String| draft.notes.push(format!("configuration: {note}"));
-    if let Some(node) = fields.get("RequestTimeoutSeconds") {
-        match as_number(node) {
-            Some(seconds) => {
-                say(format!("RequestTimeoutSeconds: set ticket_ttl = \"{seconds}s\" of the queue"))
-            }
-            None => fields.add_at(
-                node.position,
-                format!("RequestTimeoutSeconds: expected a number, found {}", node.kind()),
-            ),
-        }
-    }
-    if matches!(fields.get("AcceptanceRequired").map(|node| &node.data), Some(Data::Bool(true))) {
-        say("AcceptanceRequired is not kept: players are not asked before a match is made".to_owned());
-    }
-    if let Some(count) = fields.get("AdditionalPlayerCount").and_then(as_number).filter(|count| *count > 0.0)
-    {
-        say(format!(
-            "AdditionalPlayerCount: {count} places are to stay free: lower the max of a team by that many"
+    if let Some(seconds) = seconds(&fields, "RequestTimeoutSeconds") {
+        draft.queue.push(format!("ticket_ttl = \"{seconds}s\""));
+        draft.note_configuration(format!(
+            "RequestTimeoutSeconds: set ticket_ttl = \"{seconds}s\" of the queue; at most matchmaking.max_ticket_ttl"
         ));
     }
+    read_acceptance(&fields, draft);
+    match fields.text("FlexMatchMode") {
+        None => {}
+        Some("WITH_QUEUE") => draft.note_configuration(
+            "FlexMatchMode WITH_QUEUE is not kept: set the assigner of the profile to what requests your game servers",
+        ),
+        Some("STANDALONE") => draft.note_configuration(
+            "FlexMatchMode STANDALONE is not kept: set the assigner of the profile to a webhook of yours, which gets each match",
+        ),
+        Some(other) => draft.note_configuration(format!("FlexMatchMode {other} is not known and not kept")),
+    }
+    if let Some(node) = fields.get("AdditionalPlayerCount") {
+        match as_number(node) {
+            Some(count) if count <= 0.0 => {}
+            Some(count) => draft.note_configuration(format!(
+                "AdditionalPlayerCount: {count} places are to stay free: lower the max of a team by that many"
+            )),
+            None => draft.note_configuration(format!(
+                "AdditionalPlayerCount {} is not a number and not kept",
+                node.kind()
+            )),
+        }
+    }
+    let mut say = |note: String| draft.note_configuration(note);
     if fields.text("BackfillMode") == Some("AUTOMATIC") {
         say("BackfillMode AUTOMATIC is not kept: a match says how many places are open, and no backfill is created".to_owned());
     }
@@ -245,6 +335,43 @@ fn read_configuration(report: &Report, node: &Node, draft: &mut Draft) {
         } else {
             say(format!("{name} is not known and not kept"));
         }
+    }
+}
+
+/// Reads a time in seconds. Records a mistake if it is something else.
+fn seconds(fields: &Fields<'_>, name: &'static str) -> Option<f64> {
+    let node = fields.get(name)?;
+    let seconds = as_number(node);
+    if seconds.is_none() {
+        fields.add_at(node.position, format!("{name}: expected a number, found {}", node.kind()));
+    }
+    seconds
+}
+
+/// Turns the acceptance of players into a ready check.
+fn read_acceptance(fields: &Fields<'_>, draft: &mut Draft) {
+    let is_required = match fields.get("AcceptanceRequired").map(|node| &node.data) {
+        Some(Data::Bool(flag)) => *flag,
+        Some(Data::Text(text)) => text.trim().eq_ignore_ascii_case("true"),
+        _ => false,
+    };
+    match (is_required, seconds(fields, "AcceptanceTimeoutSeconds")) {
+        (true, Some(seconds)) => {
+            draft.profile.push(format!("ready_check = \"{seconds}s\""));
+            draft.note_configuration(format!(
+                "AcceptanceRequired: set ready_check = \"{seconds}s\" of the profile; at most matchmaking.pending_timeout"
+            ));
+        }
+        (true, None) => {
+            draft.profile.push("ready_check = \"30s\"".to_owned());
+            draft.note_configuration(
+                "AcceptanceRequired without AcceptanceTimeoutSeconds: choose the ready_check of the profile, such as \"30s\"",
+            );
+        }
+        (false, Some(_)) => {
+            draft.note_configuration("AcceptanceTimeoutSeconds is not kept: AcceptanceRequired is not true");
+        }
+        (false, None) => {}
     }
 }
 

@@ -299,6 +299,15 @@ impl<'a> Judge<'a> {
         admitted
     }
 
+    /// Returns whether one region passes all latency rules that are on. Each rule by itself is content with a region of its own.
+    pub(crate) fn shares_region(&self, lineup: &Lineup) -> bool {
+        let ages = self.ages(lineup);
+        let is_on =
+            |rule: &&Rule| matches!(rule.kind, RuleKind::Latency { .. }) && !rule.is_off(ages.of(rule.age));
+        let several = self.rules.conditions().map(|(_, rule)| rule).filter(is_on).nth(1).is_some();
+        !several || !self.admitted_regions(lineup).is_empty()
+    }
+
     fn is_region_met(
         &self,
         region: usize,

@@ -1,9 +1,12 @@
 //! Tests of a rule set: tickets that join on a fake clock, and the matches that are expected.
 
+mod made;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use self::made::{Found, Made};
 use crate::document::{Data, Node};
 use crate::fields::{Fields, Report};
 use crate::matcher::{Match, Options};
@@ -25,6 +28,8 @@ pub struct Scenario {
 pub struct Case {
     pub name: String,
     tickets: Vec<Ticket>,
+    /// The `[[case.ticket]]` of each ticket, both by id.
+    groups: BTreeMap<Arc<str>, Arc<str>>,
     steps: Vec<Step>,
 }
 
@@ -35,6 +40,8 @@ struct Step {
     matches: Option<Vec<Expected>>,
     /// The sizes of all matches, in players.
     sizes: Option<Vec<usize>>,
+    /// What is expected of each match, in the order of their oldest tickets.
+    made: Option<Vec<Made>>,
     /// The tickets that still wait.
     waiting: Option<BTreeSet<String>>,
     /// The rule that keeps a ticket waiting.
@@ -78,9 +85,12 @@ impl Scenario {
 
 fn read_case(fields: &Fields<'_>) -> Case {
     fields.required("name");
-    let mut tickets = Vec::new();
+    let (mut tickets, mut groups) = (Vec::new(), BTreeMap::new());
     for item in fields.items("ticket") {
+        let first = tickets.len();
         read_tickets(&item, &mut tickets);
+        let group: Arc<str> = item.text("id").unwrap_or_default().into();
+        groups.extend(tickets[first..].iter().map(|ticket| (ticket.id.clone(), group.clone())));
     }
     let steps: Vec<Step> = fields.items("step").iter().map(read_step).collect();
     if steps.is_empty() {
@@ -91,7 +101,7 @@ fn read_case(fields: &Fields<'_>) -> Case {
         fields.add(format!("two tickets are called {}", ticket.id));
     }
     fields.finish();
-    Case { name: fields.text("name").unwrap_or_default().to_owned(), tickets, steps }
+    Case { name: fields.text("name").unwrap_or_default().to_owned(), tickets, groups, steps }
 }
 
 /// Reads a ticket, or `count` equal ones, called `ID-1`, `ID-2` ….
@@ -221,6 +231,7 @@ fn read_step(fields: &Fields<'_>) -> Step {
         at: (fields.number("at").unwrap_or(0.0) * 1000.0) as i64,
         matches,
         sizes,
+        made: fields.get("made").map(|_| fields.items("made").iter().map(Made::read).collect()),
         waiting: fields.get("waiting").map(|_| fields.texts("waiting").into_iter().collect()),
         why,
     };
@@ -251,6 +262,7 @@ impl Case {
             let pass = rules.find_matches(&tickets, step.at, Options::default());
             failures.extend(pass.refused.iter().map(|refusal| format!("at {}: {refusal}", seconds(step.at))));
             step.compare(&tickets, &pass.matches, &mut failures);
+            step.compare_made(&tickets, &self.groups, &pass.matches, &mut failures);
             gone.extend(
                 pass.matches
                     .iter()
@@ -315,6 +327,25 @@ impl Step {
                 let _ = write!(teams, " {} = {}", team.name, names(&ids(&mut team.tickets.iter().copied())));
             }
             failures.push(format!("at {at}: an unexpected match:{teams}"));
+        }
+    }
+
+    fn compare_made(
+        &self,
+        tickets: &[Ticket],
+        groups: &BTreeMap<Arc<str>, Arc<str>>,
+        matches: &[Match],
+        failures: &mut Vec<String>,
+    ) {
+        let Some(expected) = &self.made else { return };
+        let at = seconds(self.at);
+        if expected.len() != matches.len() {
+            failures.push(format!("at {at}: expected {} matches; found {}", expected.len(), matches.len()));
+        }
+        for (number, (expected, made)) in expected.iter().zip(matches).enumerate() {
+            let found = Found { made, tickets, groups };
+            let of_match = |failure| format!("at {at}: match {}: {failure}", number + 1);
+            failures.extend(expected.compare(found).into_iter().map(of_match));
         }
     }
 }

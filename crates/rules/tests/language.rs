@@ -177,3 +177,51 @@ fn lint_finds_what_cannot_work() {
     );
     assert!(warnings(&contradiction).contains("contradict each other"));
 }
+
+#[test]
+fn trials_run_beside_other_warnings() {
+    let warnings = |text: &str| {
+        RuleSet::parse(text).unwrap().lint().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let unused = "name = \"x\"\n[attributes.unused]\ntype = \"number\"\ndefault = 1\n[attributes.skill]\ntype = \"number\"\n";
+    let skills = "type = \"comparison\"\nmeasurements = \"flatten(teams[*].players.attributes[skill])\"\n";
+    let contradiction = format!(
+        "{unused}[teams.a]\ncount = 2\nmax = 1\n[rules.low]\n{skills}operation = \"<\"\nreference = 10\n\
+         [rules.high]\n{skills}operation = \">\"\nreference = 20\n"
+    );
+    let found = warnings(&contradiction);
+    assert!(found.contains("attributes.unused: nothing uses it"), "{found}");
+    assert!(found.contains("contradict each other"), "{found}");
+    let without_place = warnings(
+        "name = \"x\"\n[attributes.unused]\ntype = \"number\"\n[teams.a]\nmax = 3\n[teams.b]\nmax = 1\n\
+         [rules.premades]\ntype = \"premade-similarity\"\nmax = 0\n",
+    );
+    assert!(without_place.contains("nothing uses it"), "{without_place}");
+    assert!(
+        without_place.contains("a party of 2") && without_place.contains("a party of 3"),
+        "{without_place}"
+    );
+}
+
+#[test]
+fn relaxation_after_the_end_of_every_ticket_is_found() {
+    let rules = RuleSet::parse(
+        "name = \"x\"\n[attributes.skill]\ntype = \"number\"\n[teams.a]\ncount = 2\nmin = 1\nmax = 2\n\
+         relax = [{ after = 60, min = 0 }]\n[rules.r]\ntype = \"batch-distance\"\nattribute = \"skill\"\nmax = 5\n\
+         relax = [{ after = 59, max = 6 }, { after = 90, max = { by = 1, every = 1, limit = 9 } }, { after = 120, off = true }]\n",
+    )
+    .unwrap();
+    let warnings = |seconds: u64| -> Vec<String> {
+        let found = rules.lint_lifetime(std::time::Duration::from_secs(seconds));
+        found.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        warnings(60),
+        [
+            "4:8: teams.a: min: the relaxation after 60 s has no effect: tickets live for 60 s",
+            "9:8: rules.r: max: the relaxation after 90 s has no effect: tickets live for 60 s",
+            "9:8: rules.r: off: the relaxation after 120 s has no effect: tickets live for 60 s",
+        ]
+    );
+    assert_eq!(warnings(121), [""; 0]);
+}

@@ -87,14 +87,32 @@ impl Expansions {
             let (Some(after), Some(value)) = (step.get("waitTimeSeconds"), step.get("value")) else {
                 continue;
             };
-            let (Some(after), Some(number)) = (as_number(after), as_number(value)) else {
-                step.add(format!("expected numbers, found {} after {}", to_toml(value), to_toml(after)));
+            let Some(seconds) = as_number(after) else {
+                step.add_at(
+                    after.position,
+                    format!("waitTimeSeconds: expected a number, found {}", after.kind()),
+                );
+                continue;
+            };
+            let after = seconds.max(0.0) as u64;
+            if after as f64 != seconds {
+                draft.note(
+                    step.position(),
+                    format!("the step of {target} after {seconds} s is read as after {after} s"),
+                );
+            }
+            draft.note_unread(&step, &["waitTimeSeconds", "value"]);
+            let Some(number) = as_number(value) else {
+                let value = to_toml(value);
+                let note =
+                    format!("the step of {target} after {after} s is not kept: {value} is not a number");
+                draft.note(step.position(), note);
                 continue;
             };
             for name in names.split(',').map(str::trim) {
                 let key = (kind.to_owned(), name.to_owned());
                 self.positions.entry(key.clone()).or_insert(position);
-                let at = self.changes.entry(key).or_default().entry(after.max(0.0) as u64).or_default();
+                let at = self.changes.entry(key).or_default().entry(after).or_default();
                 if let Some(earlier) = at.insert(ours, number.to_string()) {
                     draft.note(
                         position,

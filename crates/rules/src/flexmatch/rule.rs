@@ -40,7 +40,8 @@ pub(super) fn read(fields: &Fields<'_>, expansions: &Expansions, age: &str, draf
         fields.report().add_unknown(fields.position(), format!("{name}: no such type: {kind}"), kind, known);
         return;
     };
-    draft.line(format!("\n[rules.{}]\ntype = {}", quoted(name), quoted(ours)));
+    draft.describe(fields);
+    draft.line(format!("[rules.{}]\ntype = {}", quoted(name), quoted(ours)));
     let mut known = vec!["name", "type", "description", "measurements", "referenceValue", "partyAggregation"];
     if let Some(node) = fields.get("measurements") {
         draft.line(format!("measurements = {}", to_toml(node)));
@@ -95,7 +96,13 @@ fn party(kind: &str, fields: &Fields<'_>, draft: &mut Draft) {
                 );
             }
         }
-        ("compound", _) | (_, None) => {}
+        ("compound", Some(party)) => {
+            draft.note(
+                fields.position(),
+                format!("partyAggregation {party} is not kept: a compound rule has none"),
+            );
+        }
+        (_, None) => {}
         (_, Some(party)) => draft.line(format!("party = {}", quoted(party))),
     }
 }

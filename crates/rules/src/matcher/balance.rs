@@ -101,7 +101,8 @@ impl Search<'_, '_> {
     /// Returns by how much the lineup breaks all rules together.
     fn excess(&self) -> f64 {
         let judge = self.judge;
-        let incomplete = if judge.is_complete(&self.lineup) { 0.0 } else { 1e6 };
+        let is_whole = judge.is_complete(&self.lineup) && judge.shares_region(&self.lineup);
+        let incomplete = if is_whole { 0.0 } else { 1e6 };
         let rules = judge
             .rules
             .conditions()

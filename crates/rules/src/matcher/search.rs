@@ -49,6 +49,8 @@ pub(super) struct Search<'a, 'b> {
     pivot: usize,
     /// The fewest players of each team that can do.
     min: Vec<usize>,
+    /// The fewest players of each team if all wait for as long as the pivot. Teams below are filled first.
+    wanted: Vec<usize>,
     /// Rules that a further ticket cannot mend, and which of their limits.
     lasting: Vec<(usize, Bounds)>,
     /// Rules on the range of a number, with the limit.
@@ -128,6 +130,7 @@ impl<'a, 'b> Search<'a, 'b> {
             judge,
             pivot,
             min: rules.slots.iter().map(|slot| min(&rules.teams[slot.team])).collect(),
+            wanted: rules.slots.iter().map(|slot| rules.teams[slot.team].min_at(pivot_age)).collect(),
             lasting,
             ranges,
             texts,
@@ -389,7 +392,7 @@ impl<'a, 'b> Search<'a, 'b> {
             .filter(|slot| self.counts[*slot] + size <= max(*slot) && is_new(*slot))
             .collect();
         slots.sort_by_key(|slot| {
-            (self.counts[*slot] >= self.min[*slot], Reverse(max(*slot) - self.counts[*slot]), *slot)
+            (self.counts[*slot] >= self.wanted[*slot], Reverse(max(*slot) - self.counts[*slot]), *slot)
         });
         slots
     }
@@ -463,7 +466,7 @@ impl<'a, 'b> Search<'a, 'b> {
                 return false;
             }
         }
-        true
+        judge.shares_region(&self.lineup)
     }
 
     /// Spends some of the budget. Returns false once there is none.
