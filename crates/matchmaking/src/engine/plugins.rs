@@ -42,6 +42,12 @@ pub trait MatchFunction: Send + Sync + 'static {
         None
     }
 
+    /// Returns whether tickets of different fetches must meet. The function is then called with all tickets that the engine
+    /// holds: after the 1st, 2nd, 4th, 8th and 16th full fetch without a match, and after the last one.
+    fn meets_all(&self) -> bool {
+        false
+    }
+
     /// Explains why a ticket waits among others of its pool, if the function follows a rule set.
     fn why(&self, _ticket: &Ticket, _others: &[Arc<Ticket>], _now: Moment) -> Option<RuleSetWhy> {
         None

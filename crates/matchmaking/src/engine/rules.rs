@@ -186,6 +186,10 @@ impl MatchFunction for RuleFunction {
         finding.boxed()
     }
 
+    fn meets_all(&self) -> bool {
+        true
+    }
+
     fn why(&self, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> Option<RuleSetWhy> {
         let mut pool: Vec<rules::Ticket> = others.iter().map(|other| self.prepare(other)).collect();
         if !others.iter().any(|other| other.id == ticket.id) {
