@@ -212,7 +212,7 @@ impl Engine {
     /// engine fetches no tickets.
     pub fn set_profiles(&self, profiles: Vec<Profile>) {
         self.0.active.send_modify(|active| *active = Arc::new(active.followed_by(profiles)));
-        self.0.forget_starving();
+        self.0.forget_waiting();
         self.0.wake.notify_one();
     }
 

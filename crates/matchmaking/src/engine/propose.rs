@@ -45,6 +45,7 @@ impl Inner {
         if all.is_empty() {
             self.metrics.oldest_age.set(0.0);
             self.report_starving(&[], true, now);
+            self.report_rule_ages(&[], now);
             return Ok(proposed);
         }
         let is_last = proposed.fetched < self.config.fetch_limit;
@@ -73,6 +74,7 @@ impl Inner {
         self.metrics.oldest_age.set(oldest.as_secs_f64());
         if considers_all {
             self.report_starving(&proposed.unmatched, is_last, now);
+            self.report_rule_ages(&proposed.unmatched, now);
         }
         Ok(proposed)
     }

@@ -20,6 +20,7 @@ on_both_stores! {
     match_with_open_places_waits_a_second_for_the_tickets_of_others,
     engine_with_all_tickets_makes_a_match_with_open_places_at_once,
     held_tickets_are_released_when_the_store_hands_out_no_more,
+    age_of_the_oldest_unmatched_ticket_is_reset,
 }
 
 /// Duels of players with nearly the same skill.
@@ -134,4 +135,26 @@ async fn held_tickets_are_released_when_the_store_hands_out_no_more(world: World
     let running = Running::start(&world.engine_with(vec![profile(&world, FAIR)], limited(2)));
     eventually("all are free again", PATIENCE, async || world.free().await == tickets).await;
     running.stop().await;
+}
+
+async fn age_of_the_oldest_unmatched_ticket_is_reset(world: World) {
+    let age = || {
+        world.all_metrics().get("playhouse_matchmaking_rule_oldest_age_seconds{profile=\"duels\"}").copied()
+    };
+    let engine = world.engine_with(vec![profile(&world, FAIR)], limited(1000));
+    let ticket = world.ticket_with("skill", 100.0).await;
+    world.clock.advance(Duration::from_secs(7));
+    engine.tick().await.unwrap();
+    assert!(age().unwrap() >= 7.0, "{:?}", age());
+    world.store.delete(&ticket).await.unwrap();
+    engine.tick().await.unwrap();
+    assert_eq!(age(), Some(0.0), "no ticket waits");
+
+    world.ticket_with("skill", 100.0).await;
+    world.clock.advance(Duration::from_secs(7));
+    engine.tick().await.unwrap();
+    assert!(age().unwrap() >= 7.0, "{:?}", age());
+    engine.set_profiles(vec![duels()]);
+    engine.tick().await.unwrap();
+    assert_eq!(age(), None, "the profile has no rules any more");
 }
