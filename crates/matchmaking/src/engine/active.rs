@@ -74,6 +74,7 @@ mod tests {
             pools: Vec::new(),
             function: Arc::new(Fifo::new(2)),
             assigner: assigner.clone(),
+            version: 0,
             max_wait: None,
             ready_check: None,
         }

@@ -142,6 +142,8 @@ pub struct Profile {
     /// A ticket that has waited for longer counts as starving.
     pub max_wait: Option<Duration>,
     /// How long the players of a match have to accept it, before a server is requested. `None` does not ask them.
+    /// The version of its definition, which matches carry: 0 for the one of the configuration.
+    pub version: i64,
     pub ready_check: Option<Duration>,
 }
 

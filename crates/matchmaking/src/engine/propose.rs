@@ -146,6 +146,7 @@ impl Inner {
                     matches.extend(proposals.into_iter().map(|proposal| Match {
                         id: MatchId::generate(),
                         profile: profile.name.clone(),
+                        profile_version: profile.version,
                         function: function.clone(),
                         proposal,
                     }));
