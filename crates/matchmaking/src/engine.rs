@@ -21,6 +21,7 @@ mod plugins;
 mod postpone;
 mod propose;
 mod ready;
+mod roster;
 mod rules;
 mod settle;
 mod starving;

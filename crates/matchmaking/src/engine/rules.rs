@@ -299,7 +299,7 @@ impl Assignment {
     }
 }
 
-fn add(extensions: &mut BTreeMap<String, Any>, name: &str, value: &serde_json::Value) {
+pub(super) fn add(extensions: &mut BTreeMap<String, Any>, name: &str, value: &serde_json::Value) {
     if !extensions.contains_key(name)
         && let Some(any) = wire::any_from_json(value)
     {

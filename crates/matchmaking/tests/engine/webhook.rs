@@ -225,8 +225,12 @@ async fn service_gets_the_players_and_returns_data_per_ticket(world: World) {
         |text: String| json!({ "@type": "type.googleapis.com/google.protobuf.StringValue", "value": text });
     for (user, id, mut stream) in watching {
         let expected = json!({ "map": text("dust".to_owned()), "token": text(format!("for {user}")) });
+        let of_assigner = |mut extensions: serde_json::Map<String, Value>| {
+            assert!(extensions.remove("match").is_some());
+            Value::Object(extensions)
+        };
         let ticket = players.ticket(user, id.as_str()).await.unwrap();
-        assert_eq!(Value::Object(ticket.assignment.unwrap().extensions), expected, "by REST");
+        assert_eq!(of_assigner(ticket.assignment.unwrap().extensions), expected, "by REST");
         let seen = async {
             loop {
                 if let Some(assignment) = stream.next().await.unwrap().unwrap().assignment {
@@ -235,12 +239,14 @@ async fn service_gets_the_players_and_returns_data_per_ticket(world: World) {
             }
         };
         let seen = tokio::time::timeout(PATIENCE, seen).await.unwrap();
-        assert_eq!(Value::Object(seen.extensions), expected, "by stream");
+        assert_eq!(of_assigner(seen.extensions), expected, "by stream");
         let wire = world.assignment(&id).await;
-        assert_eq!(wire.extensions.len(), 2, "by gRPC");
+        assert_eq!(wire.extensions.len(), 3, "by gRPC");
     }
     let made = &world.made().await[0];
-    assert_eq!(made.assignment.extensions.len(), 1, "what is one player's is not the match's");
+    let mut shared: Vec<&String> = made.assignment.extensions.keys().collect();
+    shared.sort();
+    assert_eq!(shared, ["map", "match"], "what is one player's is not the match's");
     drain.request();
     listening.await.unwrap();
 }
