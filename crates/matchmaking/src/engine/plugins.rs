@@ -48,6 +48,12 @@ pub trait MatchFunction: Send + Sync + 'static {
         false
     }
 
+    /// Returns why no match can ever have this ticket, whatever the others are. `None` if one may. Players who ask for such a
+    /// ticket read it.
+    fn refuse(&self, _ticket: &Ticket) -> Option<String> {
+        None
+    }
+
     /// Explains why a ticket waits among others of its pool, if the function follows a rule set.
     fn why(&self, _ticket: &Ticket, _others: &[Arc<Ticket>], _now: Moment) -> Option<RuleSetWhy> {
         None
@@ -136,14 +142,14 @@ impl AllocationError {
 #[derive(Clone)]
 pub struct Profile {
     pub name: Arc<str>,
+    /// The version of its definition, which matches carry: 0 for the one of the configuration.
+    pub version: i64,
     pub pools: Vec<Arc<Pool>>,
     pub function: Arc<dyn MatchFunction>,
     pub assigner: Arc<dyn Assigner>,
     /// A ticket that has waited for longer counts as starving.
     pub max_wait: Option<Duration>,
     /// How long the players of a match have to accept it, before a server is requested. `None` does not ask them.
-    /// The version of its definition, which matches carry: 0 for the one of the configuration.
-    pub version: i64,
     pub ready_check: Option<Duration>,
 }
 

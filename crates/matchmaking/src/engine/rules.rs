@@ -185,6 +185,11 @@ impl MatchFunction for RuleFunction {
         true
     }
 
+    fn refuse(&self, ticket: &Ticket) -> Option<String> {
+        let refusal = self.prepare(ticket).check(&self.rules).err()?;
+        Some(format!("rule set {}: {}", self.rules.name, refusal.reason))
+    }
+
     fn why(&self, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> Option<RuleSetWhy> {
         let mut pool: Vec<rules::Ticket> = others.iter().map(|other| self.prepare(other)).collect();
         if !others.iter().any(|other| other.id == ticket.id) {
