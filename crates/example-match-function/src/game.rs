@@ -44,6 +44,7 @@ impl Game {
             })],
             function: Arc::new(SkillTeams { teams: 2, players_per_team, window, window_per_second: 50.0 }),
             assigner: fleet.clone(),
+            version: 0,
             max_wait: None,
             ready_check: None,
         };

@@ -18,8 +18,10 @@ mod breaker;
 mod evaluator;
 mod fifo;
 mod plugins;
+mod postpone;
 mod propose;
 mod ready;
+mod roster;
 mod rules;
 mod settle;
 mod starving;
@@ -48,6 +50,7 @@ use crate::recorder::MatchRecorder;
 use crate::store::{Claim, EngineName, Store};
 
 use self::active::ActiveProfiles;
+use self::postpone::Postponed;
 
 pub use assigners::StaticList;
 pub use evaluator::BestFirst;
@@ -61,8 +64,8 @@ pub use webhook::{Webhook, WebhookConfig};
 
 /// How many ticks may settle at once.
 const MAX_SETTLING: usize = 16;
-/// How many fetches without a match may be deferred.
-const MAX_DEFERRED: usize = 16;
+/// How many fetches without a match an engine holds at most. Rules look at 1, 2, 4, 8 and 16 of them together.
+const MAX_FETCHES: usize = 16;
 
 /// The settings of an engine.
 #[derive(Clone, Debug)]
@@ -110,7 +113,7 @@ struct Inner {
     /// Whether the store hands out no tickets because too many matches are unrecorded.
     is_held_back: AtomicBool,
     /// Tickets without a match in the last tick, cached so that they need not be read again.
-    ticket_cache: Mutex<HashMap<TicketId, Arc<Ticket>>>,
+    ticket_cache: Mutex<Arc<HashMap<TicketId, Arc<Ticket>>>>,
     /// Tickets whose release failed; released again in the next tick.
     unreleased: Mutex<Vec<(Claim, Vec<TicketId>)>>,
     /// Records allocations, so that unused servers are given back. `None` if the engine does not track them.
@@ -119,12 +122,18 @@ struct Inner {
     settling: AtomicU64,
     /// How many tickets of each profile starve, until all tickets were fetched once.
     starving: Mutex<BTreeMap<Arc<str>, usize>>,
+    /// The matches with open places that wait for tickets of other engines.
+    postponed: Mutex<Postponed>,
 }
 
 /// The result of the first half of a tick.
 #[derive(Debug, Default)]
 struct ProposedMatches {
+    /// How many tickets the last fetch returned.
     fetched: usize,
+    /// How many fetches there were, and how many tickets they returned. All are under one claim.
+    fetches: usize,
+    claimed: usize,
     /// How many tickets are in matchmaking, including pending ones.
     waiting: u64,
     /// The claim on the fetched tickets.
@@ -170,6 +179,7 @@ impl Engine {
             allocations: None,
             settling: AtomicU64::new(0),
             starving: Mutex::default(),
+            postponed: Mutex::default(),
         }))
     }
 
@@ -203,13 +213,14 @@ impl Engine {
     /// engine fetches no tickets.
     pub fn set_profiles(&self, profiles: Vec<Profile>) {
         self.0.active.send_modify(|active| *active = Arc::new(active.followed_by(profiles)));
-        self.0.forget_starving();
+        self.0.forget_waiting();
         self.0.wake.notify_one();
     }
 
     /// Runs one tick, both halves.
     pub async fn tick(&self) -> Result<Tick, Error> {
-        let proposed = self.0.propose().await?;
+        let proposed = self.0.propose(None).await?;
+        self.0.cache(&proposed.unmatched);
         Ok(self.0.settle(proposed).await)
     }
 
@@ -218,17 +229,20 @@ impl Engine {
         let mut settling = JoinSet::new();
         let settle = |settling: &mut JoinSet<Tick>, proposed: ProposedMatches| {
             let engine = self.0.clone();
-            settling.spawn(async move { engine.settle(proposed).await });
+            engine.cache(&proposed.unmatched);
+            if proposed.claimed > 0 {
+                settling.spawn(async move { engine.settle(proposed).await });
+            }
         };
         // Tickets that fit no match must not block the tickets behind them. They stay pending until all tickets have
-        // been fetched once.
-        let mut deferred: Vec<ProposedMatches> = Vec::new();
+        // been fetched once. Rules match them with the tickets behind them.
+        let mut held: Option<ProposedMatches> = None;
         let mut rounds_without_match = 0;
         let mut active = self.0.active.subscribe();
         while !drain.is_requested() {
             if self.0.active.borrow().is_empty() {
                 // Without profiles all tickets belong to Directors.
-                deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
+                held.take().into_iter().for_each(|proposed| settle(&mut settling, proposed));
                 self.0.retry_releases().await;
                 self.0.leave().await;
                 tokio::select! {
@@ -239,20 +253,21 @@ impl Engine {
             }
             let started = Instant::now();
             let span = tracing::info_span!("matchmaking.tick.propose");
-            let mut has_failed = false;
-            let mut next = match self.0.propose().instrument(span).await {
+            let (mut has_failed, mut is_last) = (false, false);
+            let mut next = match self.0.propose(held.take()).instrument(span).await {
                 Ok(proposed) => {
                     rounds_without_match =
                         if proposed.matches.is_empty() { rounds_without_match + 1 } else { 0 };
                     let next = self.0.next_delay(&proposed, rounds_without_match);
                     has_failed |= proposed.failures > 0;
-                    if next.is_zero()
-                        && proposed.matches.is_empty()
-                        && !has_failed
-                        && deferred.len() < MAX_DEFERRED
-                    {
-                        deferred.push(proposed);
-                    } else if proposed.fetched > 0 {
+                    // Retrying at once would find no match again.
+                    is_last = proposed.matches.is_empty() && proposed.fetches >= MAX_FETCHES;
+                    let is_end_of_round =
+                        proposed.fetches > 1 && !next.is_zero() && !proposed.active.meets_all();
+                    if !has_failed && self.0.should_hold(&proposed) {
+                        held = Some(proposed);
+                    } else {
+                        is_last |= is_end_of_round;
                         settle(&mut settling, proposed);
                     }
                     next
@@ -268,20 +283,16 @@ impl Engine {
                 let Some(settled) = settled else { break };
                 has_failed |= settled.is_ok_and(|tick| tick.failures > 0);
             }
-            // Retrying at once would fail, or find no match, again.
-            let should_pause = if next.is_zero() {
-                has_failed || deferred.len() == MAX_DEFERRED
-            } else {
-                !deferred.is_empty()
-            };
-            if should_pause {
+            if has_failed {
+                held.take().into_iter().for_each(|proposed| settle(&mut settling, proposed));
+            }
+            if is_last || has_failed && next.is_zero() {
                 next = self.0.config.tick;
             }
             if next.is_zero() {
                 // There are more tickets than one fetch returns.
                 continue;
             }
-            deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
             tokio::select! {
                 () = drain.requested() => {}
                 () = self.0.wake.notified() => {
@@ -290,7 +301,7 @@ impl Engine {
                 () = tokio::time::sleep(next) => {}
             }
         }
-        deferred.drain(..).for_each(|proposed| settle(&mut settling, proposed));
+        held.take().into_iter().for_each(|proposed| settle(&mut settling, proposed));
         while settling.join_next().await.is_some() {}
         self.0.retry_releases().await;
         self.0.leave().await;
@@ -328,11 +339,9 @@ impl Inner {
 
     /// Returns how long to wait before the next fetch if no ticket arrives.
     fn next_delay(&self, proposed: &ProposedMatches, rounds_without_match: u32) -> Duration {
-        let ours = proposed.fetched as u64 + self.settling.load(Ordering::Relaxed);
-        let held_elsewhere = proposed.waiting.saturating_sub(ours);
         if proposed.fetched >= self.config.fetch_limit {
             Duration::ZERO
-        } else if !proposed.unmatched.is_empty() && held_elsewhere > 0 {
+        } else if !proposed.unmatched.is_empty() && self.held_elsewhere(proposed) > 0 {
             // Another engine holds tickets that may fit these and releases them in a moment. The random delay decides
             // which engine fetches first. If the tickets stay away, that engine is slow or dead: back off.
             let soon = self.config.gather.max(Duration::from_millis(1)).mul_f64(1.0 + fastrand::f64());
@@ -340,6 +349,28 @@ impl Inner {
         } else {
             self.config.tick
         }
+    }
+
+    /// Returns how many tickets are in matchmaking that this engine neither holds nor assigns. After a fetch of fewer than the
+    /// limit, others hold all of them: engines and Directors that look for a match, assign one, or ask its players.
+    fn held_elsewhere(&self, proposed: &ProposedMatches) -> u64 {
+        let ours = proposed.claimed as u64 + self.settling.load(Ordering::Relaxed);
+        proposed.waiting.saturating_sub(ours)
+    }
+
+    /// Returns whether to hold tickets without a match and to fetch more: younger ones, or those that other engines release.
+    fn should_hold(&self, proposed: &ProposedMatches) -> bool {
+        if !proposed.matches.is_empty() || proposed.fetches >= MAX_FETCHES {
+            return false;
+        }
+        let has_more = proposed.fetched >= self.config.fetch_limit;
+        // Two engines that hold the tickets of one match must not both hold on. Chance decides: a random delay does not, if
+        // the rules take much longer.
+        has_more
+            || proposed.active.meets_all()
+                && !proposed.unmatched.is_empty()
+                && self.held_elsewhere(proposed) > 0
+                && fastrand::bool()
     }
 
     /// Releases the tickets that a claim still holds. Keeps them for the next tick if the store is unreachable.

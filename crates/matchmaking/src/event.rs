@@ -22,6 +22,8 @@ struct Data<'a> {
     connection: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     backfill_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_version: Option<i64>,
     #[serde(skip_serializing_if = "str::is_empty")]
     definition: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,6 +41,7 @@ pub(crate) fn event(match_: &MatchMade) -> Option<Event> {
         user_ids: &match_.user_ids,
         connection: &match_.assignment.connection,
         backfill_id: &match_.backfill_id,
+        profile_version: match_.profile_version,
         definition: &match_.definition,
         definition_version: (!match_.definition.is_empty()).then_some(match_.definition_version),
     };
@@ -71,6 +74,10 @@ pub fn events() -> Vec<EventKind> {
             "backfill_id": {
                 "type": "string",
                 "description": "The backfill that these tickets joined. Missing unless they joined a match under way.",
+            },
+            "profile_version": {
+                "type": "integer",
+                "description": "The version of the profile: 0 for the one of the configuration file. Missing for matches of Directors and for backfills.",
             },
             "definition": { "type": "string", "description": "The rule set that made the match, if one did, as `playhouse rules` names it." },
             "definition_version": {

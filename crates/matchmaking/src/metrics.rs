@@ -372,6 +372,11 @@ impl Instruments {
         self.rule_oldest_age.get_or_create(&labels).set(seconds);
     }
 
+    /// Removes the ages of all profiles.
+    pub(crate) fn forget_rule_oldest_ages(&self) {
+        self.rule_oldest_age.clear();
+    }
+
     pub(crate) fn set_starving(&self, profile: &str, tickets: usize) {
         let labels = ProfileLabels { profile: profile.to_owned() };
         self.starving.get_or_create(&labels).set(tickets.try_into().unwrap_or(i64::MAX));

@@ -261,6 +261,8 @@ impl Proposal {
 pub struct Match {
     pub id: MatchId,
     pub profile: Arc<str>,
+    /// The version of the profile's definition: 0 for the one of the configuration.
+    pub profile_version: i64,
     pub function: Arc<str>,
     pub proposal: Proposal,
 }

@@ -261,6 +261,11 @@ impl Parties {
                 return Err(Refusal::TooLarge { queue: name.clone(), max: queue.max_party, members }.into());
             }
             let ticket = players.frontend.prepare(queue.party_ticket(name, &found.party.members, user)?)?;
+            let refused = players.check_matchable(&ticket);
+            // A party that is queued again gets the existing ticket, whatever the fields.
+            if refused.is_err() && !self.is_queued(&found.party, name, replaces.as_ref()).await? {
+                refused?;
+            }
             let (id, ttl, data) = (ticket.id.clone(), ticket.ttl, ticket.data.clone());
             let new = NewPartyTicket {
                 queue: name.clone(),
@@ -303,6 +308,19 @@ impl Parties {
             }
         }
         Err(Error::Interrupted)
+    }
+
+    /// Returns whether the party has a ticket in this queue that can still be read and is not to be replaced.
+    async fn is_queued(
+        &self,
+        party: &Party,
+        queue: &str,
+        replaces: Option<&TicketId>,
+    ) -> Result<bool, Error> {
+        let ticket = party.ticket.as_ref().filter(|ticket| ticket.queue == queue);
+        let id = ticket.and_then(|ticket| TicketId::parse(&ticket.id)).filter(|id| Some(id) != replaces);
+        let Some(id) = id else { return Ok(false) };
+        Ok(self.players.frontend.store.find(&id).await?.data.is_some())
     }
 
     /// Cancels the ticket of the player's party. Every member may do so. Succeeds if the party is not queued.

@@ -38,8 +38,8 @@ use crate::error::Error;
 use crate::frontend::hub::TicketChange;
 use crate::frontend::{Frontend, ticket_id};
 use crate::metrics::{JoinLabels, Metrics};
-use crate::model::{Moment, Pool, TicketId};
-use crate::store::{AnswerOutcome, JoinOutcome, NewPlayerTicket, ReadyAnswer, StoredTicket};
+use crate::model::{Moment, Ticket, TicketId};
+use crate::store::{AnswerOutcome, JoinOutcome, NewPlayerTicket, NewTicket, ReadyAnswer, StoredTicket};
 use crate::wire;
 
 use self::presence::Presence;
@@ -110,9 +110,6 @@ pub struct JoinedTicket {
     pub is_new: bool,
 }
 
-/// The pools of each profile.
-type ProfilePools = Arc<[(Arc<str>, Vec<Arc<Pool>>)]>;
-
 /// The use cases. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Players {
@@ -122,8 +119,8 @@ pub struct Players {
     presence: Presence,
     pub(crate) live: Live,
     pub(crate) metrics: Metrics,
-    /// The pools of each profile, to estimate waiting times.
-    pools: Arc<RwLock<ProfilePools>>,
+    /// The profiles that make the matches, to estimate waiting times and to refuse what they never match.
+    profiles: Arc<RwLock<Arc<[Profile]>>>,
 }
 
 impl Players {
@@ -137,7 +134,7 @@ impl Players {
             presence,
             live,
             metrics,
-            pools: Arc::default(),
+            profiles: Arc::default(),
         }
     }
 
@@ -153,10 +150,38 @@ impl Players {
     fn estimate(&self, id: &TicketId, found: &StoredTicket) -> Option<WaitEstimate> {
         let ticket = &wire::decode_ticket(id.clone(), found.data.as_ref()?).ok()?;
         let now = Moment::from(self.frontend.clock.now());
-        let admits = |pools: &[Arc<Pool>]| pools.iter().any(|pool| estimate::may_admit(pool, ticket, now));
-        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let profiles = pools.iter().filter(|(_, pools)| admits(pools)).map(|(name, _)| &**name);
-        self.frontend.hub.waits().estimate(profiles, ticket.created.age(now), now)
+        let profiles = self.profiles();
+        let names = admitting(&profiles, ticket, now).map(|profile| &*profile.name);
+        self.frontend.hub.waits().estimate(names, ticket.created.age(now), now)
+    }
+
+    fn profiles(&self) -> Arc<[Profile]> {
+        self.profiles.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Refuses a ticket that no match can ever have: all profiles that could admit it refuse it. A ticket that no profile admits
+    /// passes, because a Director may match it.
+    pub(crate) fn check_matchable(&self, new: &NewTicket) -> Result<(), Error> {
+        let Ok(ticket) = wire::decode_ticket(new.id.clone(), &new.data) else { return Ok(()) };
+        let profiles = self.profiles();
+        let mut refusals = Vec::new();
+        for profile in admitting(&profiles, &ticket, new.created) {
+            match profile.function.refuse(&ticket) {
+                Some(refusal) => refusals.push(refusal),
+                None => return Ok(()),
+            }
+        }
+        match refusals.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!("no match can have this ticket: {}", refusals.join("; ")))),
+        }
+    }
+
+    /// Returns whether the player already waits in this queue, or is matched in it with a ticket that is not to be replaced.
+    async fn is_queued(&self, user: Uuid, queue: &str, replaces: Option<&TicketId>) -> Result<bool, Error> {
+        let found = self.frontend.store.player_tickets(user).await?;
+        let tickets = found.iter().filter_map(|(id, found)| PlayerTicket::decode(user, id, found));
+        Ok(tickets.into_iter().any(|ticket| ticket.queue == queue && Some(&ticket.id) != replaces))
     }
 
     /// Returns the queues by name.
@@ -170,10 +195,9 @@ impl Players {
         *self.queues.write().unwrap_or_else(PoisonError::into_inner) = queues;
     }
 
-    /// Replaces the profiles that make the matches. Without them no waiting time is estimated.
+    /// Replaces the profiles that make the matches. Without them no waiting time is estimated, and no ticket is refused.
     pub fn set_profiles(&self, profiles: &[Profile]) {
-        let pools = profiles.iter().map(|profile| (profile.name.clone(), profile.pools.clone()));
-        *self.pools.write().unwrap_or_else(PoisonError::into_inner) = pools.collect();
+        *self.profiles.write().unwrap_or_else(PoisonError::into_inner) = profiles.into();
     }
 
     /// Returns the player's ticket in this queue. Creates it if there is none, and publishes [`TicketCreated`].
@@ -183,6 +207,11 @@ impl Players {
         let (name, queue) = queues.get_key_value(&name).ok_or_else(|| unknown_queue(&queues, &name))?;
         let fields = queue.fields(name, numbers, strings, tags)?;
         let ticket = self.frontend.prepare(queue.ticket(user, fields))?;
+        let refused = self.check_matchable(&ticket);
+        // Who joins again gets the existing ticket, whatever the fields.
+        if refused.is_err() && !self.is_queued(user, name, replaces.as_ref()).await? {
+            refused?;
+        }
         let (id, ttl) = (ticket.id.clone(), ticket.ttl);
         let new_ticket = NewPlayerTicket {
             user,
@@ -381,4 +410,11 @@ pub(crate) fn unknown_queue(queues: &BTreeMap<String, Queue>, name: &str) -> Err
 fn list<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Returns the profiles that admit a ticket, now or after some waiting.
+fn admitting<'a>(profiles: &'a [Profile], ticket: &Ticket, now: Moment) -> impl Iterator<Item = &'a Profile> {
+    let admits =
+        move |profile: &&Profile| profile.pools.iter().any(|pool| estimate::may_admit(pool, ticket, now));
+    profiles.iter().filter(admits)
 }

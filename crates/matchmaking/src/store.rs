@@ -373,7 +373,18 @@ impl Store {
     /// Marks the oldest active tickets as pending and returns them. If there are fewer than `limit`, the engine counts
     /// as idle from now on, and the next ticket created wakes it.
     pub async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<FetchedTickets, Error> {
-        each!(self, store => store.fetch(engine, limit).await)
+        self.fetch_joining(engine, limit, None).await
+    }
+
+    /// Fetches tickets as [`fetch`](Self::fetch) does. They join a claim that the engine holds, so that a match may have
+    /// tickets of several fetches. Without one they get a claim of their own.
+    pub async fn fetch_joining(
+        &self,
+        engine: &EngineName,
+        limit: usize,
+        joined: Option<Claim>,
+    ) -> Result<FetchedTickets, Error> {
+        each!(self, store => store.fetch(engine, limit, joined).await)
     }
 
     /// Reads tickets for matching. Removes tickets whose data is gone from matchmaking (the repair).

@@ -196,6 +196,7 @@ pub(crate) fn encode_match(
         definition_version: definition.map_or(0, |(_, version)| *version),
         match_id: match_.id.to_string(),
         match_profile: match_.profile.to_string(),
+        profile_version: Some(match_.profile_version),
         match_function: match_.function.to_string(),
         ticket_ids: match_.tickets.iter().map(|ticket| ticket.id.to_string()).collect(),
         assignment: MessageField::some(assignment),

@@ -40,6 +40,8 @@ pub(crate) struct ResolvedDefinitions {
     /// The rule sets with the version of their definition, which is 0 for those of the configuration.
     rule_sets: BTreeMap<String, (Arc<RuleSet>, i64)>,
     profiles: BTreeMap<String, ProfileConfig>,
+    /// The versions of the stored profiles.
+    profile_versions: BTreeMap<String, i64>,
     pub(crate) queues: BTreeMap<String, Queue>,
 }
 
@@ -101,6 +103,7 @@ impl ConfiguredDefinitions {
                 .map(|(name, set)| (name.clone(), (set.rules.clone(), 0)))
                 .collect(),
             profiles: self.profiles.clone(),
+            profile_versions: BTreeMap::new(),
             queues: self.queues.clone(),
         };
         // A profile that names one of these is left out without a mistake of its own.
@@ -131,7 +134,7 @@ impl ConfiguredDefinitions {
                 mistakes.push(DefinitionMistake::of(&key, no_rule_set(missing)));
             }
         }
-        for Definition { key, content, .. } in stored {
+        for Definition { key, content, version, .. } in stored {
             let text = match content {
                 Content::File => continue,
                 Content::Removed => None,
@@ -144,7 +147,10 @@ impl ConfiguredDefinitions {
                 (DefinitionKind::Profile, Some(text)) => {
                     let read = |reader: &mut Reader<'_>| self.read_profile(reader, &known);
                     match self.profile_reader.read_with(&key.name, &key.to_string(), text, read) {
-                        Ok(profile) => drop(resolved.profiles.insert(key.name.clone(), profile)),
+                        Ok(profile) => {
+                            resolved.profiles.insert(key.name.clone(), profile);
+                            resolved.profile_versions.insert(key.name.clone(), *version);
+                        }
                         Err(problems) => {
                             mistakes.extend(DefinitionMistake::all(key, &problems));
                             resolved.profiles.remove(&key.name);
@@ -209,6 +215,7 @@ impl ResolvedDefinitions {
         let build = |(name, profile): (&String, &ProfileConfig)| {
             Some(Profile {
                 name: name.as_str().into(),
+                version: self.profile_versions.get(name).copied().unwrap_or_default(),
                 pools: profile.pools(),
                 function: match profile.rule_set() {
                     None => Arc::new(Fifo::new(profile.players as usize)),

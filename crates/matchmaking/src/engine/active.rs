@@ -49,6 +49,11 @@ impl ActiveProfiles {
         self.profiles.iter().any(|profile| profile.ready_check.is_some())
     }
 
+    /// Returns whether a match function wants to see all tickets together.
+    pub(super) fn meets_all(&self) -> bool {
+        self.profiles.iter().any(|profile| profile.function.meets_all())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.profiles.is_empty()
     }
@@ -69,6 +74,7 @@ mod tests {
             pools: Vec::new(),
             function: Arc::new(Fifo::new(2)),
             assigner: assigner.clone(),
+            version: 0,
             max_wait: None,
             ready_check: None,
         }

@@ -49,6 +49,7 @@ mod tests {
         let new_match = || Match {
             id: MatchId::generate(),
             profile: "p".into(),
+            profile_version: 0,
             function: "f".into(),
             proposal: Proposal::new(Vec::new()),
         };

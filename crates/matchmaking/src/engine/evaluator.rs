@@ -58,7 +58,13 @@ mod tests {
             Arc::new(Ticket { id, created, ..Ticket::default() })
         });
         let proposal = Proposal { tickets: tickets.collect(), score, lineup: None };
-        Match { id: MatchId::generate(), profile: "p".into(), function: "f".into(), proposal }
+        Match {
+            id: MatchId::generate(),
+            profile: "p".into(),
+            profile_version: 0,
+            function: "f".into(),
+            proposal,
+        }
     }
 
     async fn winners(matches: &[Match]) -> Vec<usize> {

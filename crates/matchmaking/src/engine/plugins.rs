@@ -42,6 +42,18 @@ pub trait MatchFunction: Send + Sync + 'static {
         None
     }
 
+    /// Returns whether tickets of different fetches must meet. The function is then called with all tickets that the engine
+    /// holds: after the 1st, 2nd, 4th, 8th and 16th full fetch without a match, and after the last one.
+    fn meets_all(&self) -> bool {
+        false
+    }
+
+    /// Returns why no match can ever have this ticket, whatever the others are. `None` if one may. Players who ask for such a
+    /// ticket read it.
+    fn refuse(&self, _ticket: &Ticket) -> Option<String> {
+        None
+    }
+
     /// Explains why a ticket waits among others of its pool, if the function follows a rule set.
     fn why(&self, _ticket: &Ticket, _others: &[Arc<Ticket>], _now: Moment) -> Option<RuleSetWhy> {
         None
@@ -130,6 +142,8 @@ impl AllocationError {
 #[derive(Clone)]
 pub struct Profile {
     pub name: Arc<str>,
+    /// The version of its definition, which matches carry: 0 for the one of the configuration.
+    pub version: i64,
     pub pools: Vec<Arc<Pool>>,
     pub function: Arc<dyn MatchFunction>,
     pub assigner: Arc<dyn Assigner>,

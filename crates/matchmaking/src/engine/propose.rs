@@ -12,20 +12,20 @@ use super::{Inner, ProposedMatches, call, evaluator};
 use crate::error::Error;
 use crate::metrics::ProfileLabels;
 use crate::model::{Match, MatchId, Moment, Pool, Proposal, Ticket, TicketId};
+use crate::store::{Claim, FetchedTickets};
 
 impl Inner {
-    pub(super) async fn propose(&self) -> Result<ProposedMatches, Error> {
+    /// Fetches tickets and proposes matches. Tickets that the engine holds from earlier fetches stay under the same claim. If
+    /// this fails, they are released.
+    pub(super) async fn propose(&self, held: Option<ProposedMatches>) -> Result<ProposedMatches, Error> {
         self.retry_releases().await;
-        let started = Instant::now();
-        let fetched = self.store.fetch(&self.name, self.config.fetch_limit).await?;
-        self.metrics.fetch_latency.observe(started.elapsed().as_secs_f64());
-        self.set_held_back(fetched.is_held_back);
-        self.metrics.fetched.inc_by(fetched.ids.len() as u64);
-        self.metrics.waiting.set(fetched.waiting.try_into().unwrap_or(i64::MAX));
-        let tickets = match self.read(&fetched.ids).await {
-            Ok(tickets) => tickets,
+        let joined = held.as_ref().map(|held| held.claim);
+        let held = held.unwrap_or_default();
+        let (fetched, tickets) = match self.fetch(joined).await {
+            Ok(found) => found,
             Err(error) => {
-                self.release(fetched.claim, &fetched.ids).await;
+                let ids: Vec<TicketId> = held.unmatched.iter().map(|ticket| ticket.id.clone()).collect();
+                self.release(held.claim, &ids).await;
                 return Err(error);
             }
         };
@@ -33,38 +33,72 @@ impl Inner {
         let active = self.active.borrow().clone();
         let mut proposed = ProposedMatches {
             fetched: fetched.ids.len(),
+            fetches: held.fetches + 1,
+            claimed: held.claimed + fetched.ids.len(),
             waiting: fetched.waiting,
             claim: fetched.claim,
             active: active.clone(),
             ..ProposedMatches::default()
         };
-        if tickets.is_empty() {
+        let (earlier, mut all) = (held.unmatched.len(), held.unmatched);
+        all.extend(tickets);
+        if all.is_empty() {
             self.metrics.oldest_age.set(0.0);
             self.report_starving(&[], true, now);
+            self.report_rule_ages(&[], now);
             return Ok(proposed);
         }
-        let (matches, failures) = self.make_matches(&active.profiles, &tickets, now).await;
+        let is_last = proposed.fetched < self.config.fetch_limit;
+        // Twice as many each time, so that all calls together take twice as long as the last one.
+        let considers_all = is_last || proposed.fetches.is_power_of_two();
+        let given = Given { all: considers_all.then_some(&all[..]), new: &all[earlier..] };
+        let (matches, failures) = self.make_matches(&active.profiles, given, now).await;
         proposed.failures = failures;
         match self.evaluate(matches).await {
-            Ok(matches) => proposed.matches = matches,
+            Ok(matches) => {
+                let is_complete = is_last && self.held_elsewhere(&proposed) == 0;
+                proposed.matches = self.postpone(matches, is_complete, now);
+            }
             Err(cause) => {
                 self.record_failure("", "evaluator", &cause);
                 proposed.failures += 1;
             }
         }
-        let matched: HashSet<&TicketId> =
-            proposed.matches.iter().flat_map(|match_| &match_.tickets).map(|ticket| &ticket.id).collect();
-        proposed.unmatched = tickets.into_iter().filter(|ticket| !matched.contains(&ticket.id)).collect();
+        if !proposed.matches.is_empty() {
+            let matched: HashSet<&TicketId> =
+                proposed.matches.iter().flat_map(|match_| &match_.tickets).map(|ticket| &ticket.id).collect();
+            all.retain(|ticket| !matched.contains(&ticket.id));
+        }
+        proposed.unmatched = all;
         let oldest = proposed.unmatched.first().map_or(Duration::ZERO, |ticket| ticket.created.age(now));
         self.metrics.oldest_age.set(oldest.as_secs_f64());
-        self.report_starving(&proposed.unmatched, proposed.fetched < self.config.fetch_limit, now);
-        self.cache(&proposed.unmatched, now);
+        if considers_all {
+            self.report_starving(&proposed.unmatched, is_last, now);
+            self.report_rule_ages(&proposed.unmatched, now);
+        }
         Ok(proposed)
+    }
+
+    /// Fetches tickets under this claim, or under a new one, and reads them. Releases them if they cannot be read.
+    async fn fetch(&self, joined: Option<Claim>) -> Result<(FetchedTickets, Vec<Arc<Ticket>>), Error> {
+        let started = Instant::now();
+        let fetched = self.store.fetch_joining(&self.name, self.config.fetch_limit, joined).await?;
+        self.metrics.fetch_latency.observe(started.elapsed().as_secs_f64());
+        self.set_held_back(fetched.is_held_back);
+        self.metrics.fetched.inc_by(fetched.ids.len() as u64);
+        self.metrics.waiting.set(fetched.waiting.try_into().unwrap_or(i64::MAX));
+        match self.read(&fetched.ids).await {
+            Ok(tickets) => Ok((fetched, tickets)),
+            Err(error) => {
+                self.release(fetched.claim, &fetched.ids).await;
+                Err(error)
+            }
+        }
     }
 
     /// Reads the tickets that are not cached from the last tick. Returns them in the order of the ids.
     async fn read(&self, ids: &[TicketId]) -> Result<Vec<Arc<Ticket>>, Error> {
-        let cached = std::mem::take(&mut *self.ticket_cache.lock().unwrap_or_else(PoisonError::into_inner));
+        let cached = self.ticket_cache.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let missing: Vec<TicketId> = ids.iter().filter(|id| !cached.contains_key(*id)).cloned().collect();
         let mut read = self.store.read(&missing).await?.into_iter().peekable();
         let next = |id: &TicketId| match cached.get(id) {
@@ -75,35 +109,34 @@ impl Inner {
     }
 
     /// Caches tickets for the next tick, because their data never changes. Skips tickets without a known expiry.
-    fn cache(&self, tickets: &[Arc<Ticket>], now: Moment) {
+    pub(super) fn cache(&self, tickets: &[Arc<Ticket>]) {
+        let now = Moment::from(self.clock.now());
         let lasting = tickets.iter().filter(|ticket| ticket.expires.is_some_and(|expires| expires > now));
         let cached = lasting.map(|ticket| (ticket.id.clone(), ticket.clone())).collect();
-        *self.ticket_cache.lock().unwrap_or_else(PoisonError::into_inner) = cached;
+        *self.ticket_cache.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(cached);
     }
 
     /// Runs the match functions of all profiles concurrently. Also returns how many failed.
-    async fn make_matches(
-        &self,
-        profiles: &[Profile],
-        tickets: &[Arc<Ticket>],
-        now: Moment,
-    ) -> (Vec<Match>, usize) {
-        let fetched: HashMap<&TicketId, &Ticket> =
-            tickets.iter().map(|ticket| (&ticket.id, ticket.as_ref())).collect();
-        let working = profiles.iter().map(async |profile| {
+    async fn make_matches(&self, profiles: &[Profile], given: Given<'_>, now: Moment) -> (Vec<Match>, usize) {
+        let called = profiles.iter().filter_map(|profile| Some((profile, given.to(profile)?)));
+        let called: Vec<(&Profile, &[Arc<Ticket>])> = called.collect();
+        let known = called.iter().map(|(_, tickets)| *tickets).max_by_key(|tickets| tickets.len());
+        let known: HashMap<&TicketId, &Ticket> =
+            known.into_iter().flatten().map(|ticket| (&ticket.id, ticket.as_ref())).collect();
+        let working = called.iter().map(async |(profile, tickets)| {
             let pools = Pools { profile: profile.name.clone(), now, pools: pools(profile, tickets, now) };
             let started = Instant::now();
             let function = profile.function.clone();
             let work = async move { function.make_matches(&pools).await };
             let given = |id: &TicketId| {
-                let ticket = fetched.get(id);
+                let ticket = known.get(id);
                 ticket.is_some_and(|ticket| profile.pools.iter().any(|pool| pool.admits(ticket, now)))
             };
             let proposals =
                 call(self.config.function_timeout, work).await.and_then(|proposals| check(proposals, given));
             let labels = ProfileLabels { profile: profile.name.to_string() };
             self.metrics.function_latency.get_or_create(&labels).observe(started.elapsed().as_secs_f64());
-            (profile, proposals)
+            (*profile, proposals)
         });
         let (mut matches, mut failures) = (Vec::new(), 0);
         for (profile, proposals) in join_all(working).await {
@@ -113,6 +146,7 @@ impl Inner {
                     matches.extend(proposals.into_iter().map(|proposal| Match {
                         id: MatchId::generate(),
                         profile: profile.name.clone(),
+                        profile_version: profile.version,
                         function: function.clone(),
                         proposal,
                     }));
@@ -141,6 +175,22 @@ impl Inner {
         }
         let chosen = chosen.iter().filter_map(|id| by_id.get(id).copied());
         Ok(evaluator::without_overlaps(chosen).into_iter().cloned().collect())
+    }
+}
+
+/// The tickets that match functions are given.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    /// All that the engine holds, if functions that want to see them are called this time.
+    all: Option<&'a [Arc<Ticket>]>,
+    /// Those of the last fetch.
+    new: &'a [Arc<Ticket>],
+}
+
+impl<'a> Given<'a> {
+    /// Returns the tickets that the function of this profile is given. `None` does not call it.
+    fn to(self, profile: &Profile) -> Option<&'a [Arc<Ticket>]> {
+        if profile.function.meets_all() { self.all } else { Some(self.new).filter(|new| !new.is_empty()) }
     }
 }
 

@@ -33,6 +33,9 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 struct AskedMatch {
     match_id: String,
     profile: String,
+    /// 0 in the matches of earlier versions.
+    #[serde(default)]
+    profile_version: i64,
     function: String,
     lineup: Option<AskedLineup>,
 }
@@ -230,6 +233,7 @@ impl Inner {
         Some(Match {
             id: first.unwrap_or_else(MatchId::generate),
             profile: asked.profile.into(),
+            profile_version: asked.profile_version,
             function: asked.function.into(),
             proposal: Proposal {
                 lineup: asked.lineup.map(AskedLineup::lineup).map(Arc::new),
@@ -268,6 +272,7 @@ fn encode(match_: &Match) -> Bytes {
     let asked = AskedMatch {
         match_id: match_.id.to_string(),
         profile: match_.profile.to_string(),
+        profile_version: match_.profile_version,
         function: match_.function.to_string(),
         lineup: match_.lineup.as_deref().map(AskedLineup::of),
     };
@@ -335,10 +340,11 @@ mod tests {
         for lineup in [None, Some(Arc::new(lineup))] {
             proposal.lineup = lineup;
             let (id, proposal) = (MatchId::generate(), proposal.clone());
-            let match_ = Match { id, profile: "p".into(), function: "f".into(), proposal };
+            let match_ =
+                Match { id, profile: "p".into(), profile_version: 5, function: "f".into(), proposal };
             let asked = decode(&encode(&match_)).unwrap();
             assert_eq!((asked.match_id, asked.profile), (id.to_string(), "p".to_owned()));
-            assert_eq!(asked.function, "f");
+            assert_eq!((&*asked.function, asked.profile_version), ("f", 5));
             assert_eq!(asked.lineup.map(AskedLineup::lineup).as_ref(), match_.lineup.as_deref());
         }
         assert!(decode(b"the match").is_none());

@@ -57,7 +57,6 @@ impl RuleFunction {
     /// Finds matches in one pool after the other. A ticket that is in two pools is used once.
     fn find(&self, pools: &Pools) -> Vec<Proposal> {
         let (mut proposals, mut taken) = (Vec::new(), HashSet::new());
-        let mut oldest: Option<Moment> = None;
         for (_, tickets) in &pools.pools {
             let free: Vec<&Arc<Ticket>> =
                 tickets.iter().filter(|ticket| !taken.contains(&ticket.id)).collect();
@@ -72,11 +71,7 @@ impl RuleFunction {
             }
             let matched: HashSet<usize> = pass.matches.iter().flat_map(rules::Match::tickets).collect();
             taken.extend(matched.iter().map(|at| free[*at].id.clone()));
-            let waiting = (0..free.len()).filter(|at| !matched.contains(at)).map(|at| free[at].created);
-            oldest = oldest.into_iter().chain(waiting).min();
         }
-        let age = oldest.map_or(0.0, |oldest| oldest.age(pools.now).as_secs_f64());
-        self.metrics.set_rule_oldest_age(&self.profile, age);
         proposals
     }
 
@@ -184,6 +179,15 @@ impl MatchFunction for RuleFunction {
             tokio::task::spawn_blocking(move || function.find(&pools)).await.map_err(PluginError::from)
         };
         finding.boxed()
+    }
+
+    fn meets_all(&self) -> bool {
+        true
+    }
+
+    fn refuse(&self, ticket: &Ticket) -> Option<String> {
+        let refusal = self.prepare(ticket).check(&self.rules).err()?;
+        Some(format!("rule set {}: {}", self.rules.name, refusal.reason))
     }
 
     fn why(&self, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> Option<RuleSetWhy> {
@@ -300,7 +304,7 @@ impl Assignment {
     }
 }
 
-fn add(extensions: &mut BTreeMap<String, Any>, name: &str, value: &serde_json::Value) {
+pub(super) fn add(extensions: &mut BTreeMap<String, Any>, name: &str, value: &serde_json::Value) {
     if !extensions.contains_key(name)
         && let Some(any) = wire::any_from_json(value)
     {
@@ -378,7 +382,6 @@ mod tests {
             text.contains("rule_evaluations_total{profile=\"ranked\",rule=\"skill\",outcome=\"failed\"}"),
             "{text}"
         );
-        assert!(text.contains("rule_oldest_age_seconds{profile=\"ranked\"} 5"), "{text}");
     }
 
     fn explain(metrics: &Metrics, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> String {

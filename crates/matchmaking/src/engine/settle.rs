@@ -158,8 +158,9 @@ impl Inner {
         servers: &mut RequestedServers,
     ) -> Result<HashSet<MatchId>, Error> {
         for match_ in matches {
-            if let (Some(lineup), Some(assignment)) = (&match_.lineup, servers.found.get_mut(&match_.id)) {
-                assignment.add_lineup(lineup);
+            if let Some(assignment) = servers.found.get_mut(&match_.id) {
+                assignment.add_match(match_);
+                match_.lineup.iter().for_each(|lineup| assignment.add_lineup(lineup));
             }
         }
         let found: Vec<(&Match, &Assignment)> =

@@ -1,4 +1,5 @@
-//! Counts the tickets that have waited for longer than their profile's `max_wait`.
+//! Exports how many tickets have waited for longer than their profile's `max_wait`, and how long those wait that no rule set has
+//! matched.
 
 use std::sync::{Arc, PoisonError};
 
@@ -33,9 +34,23 @@ impl Inner {
         }
     }
 
-    /// Exports that none starves of the profiles that are gone or have no `max_wait` any more.
-    pub(super) fn forget_starving(&self) {
+    /// Exports the age of the oldest ticket that each rule set has not matched, of the tickets that the engine holds.
+    pub(super) fn report_rule_ages(&self, unmatched: &[Arc<Ticket>], now: Moment) {
+        // Held for the same reason as above.
+        let _seen = self.starving.lock().unwrap_or_else(PoisonError::into_inner);
+        let active = self.active.borrow().clone();
+        for profile in active.profiles.iter().filter(|profile| profile.function.meets_all()) {
+            // The oldest come first.
+            let oldest = unmatched.iter().find(|ticket| profile.admits(ticket, now));
+            let age = oldest.map_or(0.0, |oldest| oldest.created.age(now).as_secs_f64());
+            self.metrics.set_rule_oldest_age(&profile.name, age);
+        }
+    }
+
+    /// Removes what was exported of profiles that are gone or have changed. Those that are left report again in their next tick.
+    pub(super) fn forget_waiting(&self) {
         let mut seen = self.starving.lock().unwrap_or_else(PoisonError::into_inner);
+        self.metrics.forget_rule_oldest_ages();
         let active = self.active.borrow().clone();
         seen.retain(|name, _| {
             let stays =

@@ -61,6 +61,8 @@ struct AssignRequest<'a> {
 struct RequestedMatch<'a> {
     match_id: String,
     match_profile: &'a str,
+    /// The version of the profile: 0 for the one of the configuration.
+    profile_version: i64,
     match_function: &'a str,
     tickets: Vec<RequestedTicket<'a>>,
     /// The rule set that made the match, and its version. Absent for other match functions, as are teams and regions.
@@ -68,6 +70,11 @@ struct RequestedMatch<'a> {
     rule_set: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule_set_version: Option<&'a str>,
+    /// The definition of the rule set, and its version: 0 for the one of the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    definition: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    definition_version: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     teams: Vec<RequestedTeam<'a>>,
     /// The regions that suit all players, the best first.
@@ -268,13 +275,17 @@ fn requested_team(team: &Team) -> RequestedTeam<'_> {
 
 fn requested_match(match_: &Match) -> RequestedMatch<'_> {
     let lineup = match_.lineup.as_deref();
+    let definition = lineup.and_then(|lineup| lineup.definition.as_ref());
     RequestedMatch {
         match_id: match_.id.to_string(),
         match_profile: &match_.profile,
+        profile_version: match_.profile_version,
         match_function: &match_.function,
         tickets: match_.tickets.iter().map(|ticket| requested_ticket(ticket)).collect(),
         rule_set: lineup.map(|lineup| &*lineup.rule_set),
         rule_set_version: lineup.and_then(|lineup| lineup.version.as_deref()),
+        definition: definition.map(|(name, _)| &**name),
+        definition_version: definition.map(|(_, version)| *version),
         teams: lineup.iter().flat_map(|lineup| &lineup.teams).map(requested_team).collect(),
         regions: lineup
             .iter()

@@ -280,15 +280,25 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) async fn fetch(&self, _: &EngineName, limit: usize) -> Result<FetchedTickets, Error> {
+    pub(super) async fn fetch(
+        &self,
+        _: &EngineName,
+        limit: usize,
+        joined: Option<Claim>,
+    ) -> Result<FetchedTickets, Error> {
         let (mut state, now) = self.state();
         let waiting = state.queue.len() as u64;
         if state.unrecorded >= self.rules.max_unrecorded {
-            return Ok(FetchedTickets { waiting, is_held_back: true, ..FetchedTickets::default() });
+            let claim = joined.unwrap_or_default();
+            return Ok(FetchedTickets { waiting, claim, is_held_back: true, ids: Vec::new() });
         }
         let active = state.queue.iter().map(|(_, id)| id).filter(|id| !self.is_claimed(&state, id, now));
         let ids: Vec<TicketId> = active.take(limit).cloned().collect();
-        let claim = if ids.is_empty() { Claim::default() } else { state.new_claim(false, now) };
+        let claim = match joined {
+            Some(joined) => joined,
+            None if ids.is_empty() => Claim::default(),
+            None => state.new_claim(false, now),
+        };
         state.pending.extend(ids.iter().map(|id| (id.clone(), claim)));
         state.changed(ChangeKind::Pending(claim.second() * 1000), &ids);
         Ok(FetchedTickets { ids, claim, waiting, is_held_back: false })

@@ -316,11 +316,19 @@ impl Redis {
         self.step(&scripts::DEINDEX, [self.keys.ticket(id)], |step| step.arg("0").end()).await
     }
 
-    pub(super) async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<FetchedTickets, Error> {
+    pub(super) async fn fetch(
+        &self,
+        engine: &EngineName,
+        limit: usize,
+        joined: Option<Claim>,
+    ) -> Result<FetchedTickets, Error> {
         let timeout = self.rules.pending_timeout.as_secs();
         let most = self.rules.max_unrecorded;
         let own = || [self.keys.events(), self.keys.idle_engines(), self.keys.claim_number()];
-        let add = |step: &mut Call| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
+        let joined = joined.map(|claim| claim.to_string()).unwrap_or_default();
+        let add = |step: &mut Call| {
+            step.arg(limit).arg(timeout).arg(&**engine).arg(most).arg(&*joined).end();
+        };
         let (fetched, queued, foreign) =
             read_fetched(self.exclusive_step(&scripts::FETCH, own(), add).await?);
         self.foreign.holds_tickets(foreign);

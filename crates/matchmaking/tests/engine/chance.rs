@@ -63,6 +63,7 @@ fn profile(tag: &str, dice: &Dice) -> Profile {
     Profile {
         name: tag.into(),
         pools: vec![tagged(tag)],
+        version: 0,
         max_wait: None,
         function: function(move |pools| {
             let dice = of.clone();

@@ -15,6 +15,8 @@ mod outages;
 mod plugins;
 mod ready;
 mod recorder;
+mod refusing;
+mod rules;
 mod webhook;
 mod why;
 mod world;

@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::id::Uuid;
-use matchmaking::engine::{EngineConfig, Profile, StaticList, Tick};
+use buffa::Message;
+use buffa_types::google::protobuf::{StringValue, Value};
+use matchmaking::engine::{EngineConfig, Fifo, Profile, RuleFunction, StaticList, Tick};
 use matchmaking::model::{Assignment, Filter, MatchId, Moment, Proposal, Ticket, TicketId};
 use matchmaking::store::DeleteOutcome;
 use matchmaking::{JoinRequest, PlayerState, QUEUE_FIELD, Queue};
+use proto::openmatch;
+use serde_json::json;
 
-use crate::on_both_stores;
 use crate::plugins::{assigner, duels, duels_of, evaluator, function, pool, servers, tagged};
 use crate::world::{Shared, World, engine_config};
+use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
     tickets_are_paired_and_the_odd_one_waits_for_the_next,
@@ -32,6 +36,9 @@ on_both_stores! {
     tickets_match_once_they_have_waited_long_enough,
     missing_ticket_is_in_no_match,
     players_are_matched_within_their_queue,
+    players_learn_their_match_and_who_plays_with_them,
+    roster_of_a_large_match_is_left_out,
+    match_carries_the_version_of_its_profile,
 }
 
 async fn tickets_are_paired_and_the_odd_one_waits_for_the_next(world: World) {
@@ -405,4 +412,72 @@ async fn players_are_matched_within_their_queue(world: World) {
         assert_eq!(ticket.state == PlayerState::Assigned, is_ranked, "{ticket:?}");
         assert_eq!(ticket.assignment.is_some(), is_ranked);
     }
+}
+
+/// Returns the extension with this name in the stored assignment of a ticket.
+async fn stored(world: &World, id: &TicketId, name: &str) -> serde_json::Value {
+    let data = world.store.find(id).await.unwrap().assignment.unwrap();
+    let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap();
+    let any = &assignment.extensions[name];
+    match any.type_url.ends_with("StringValue") {
+        true => json!(StringValue::decode_from_slice(&any.value).unwrap().value),
+        false => serde_json::to_value(Value::decode_from_slice(&any.value).unwrap()).unwrap(),
+    }
+}
+
+fn rules(world: &World, text: &str) -> Profile {
+    let rules = Arc::new(rules::RuleSet::parse(text).unwrap());
+    let function = Arc::new(RuleFunction::new("duels".into(), rules, world.metrics.clone()));
+    Profile { function, ..duels() }
+}
+
+async fn players_learn_their_match_and_who_plays_with_them(world: World) {
+    let users: Vec<String> = (1..=3).map(|user| Uuid::from_u128(user).to_string()).collect();
+    let single = world.ticket_of(&users[0]).await;
+    let unnamed = world.ticket(&[]).await;
+    world.engine(vec![duels()]).tick().await.unwrap();
+    let made = world.made().await;
+    let teams = json!([{ "players": [users[0]], "tickets": [unnamed.as_str()] }]);
+    let expected = json!({ "id": made[0].match_id, "profile": "duels", "teams": teams });
+    for ticket in [&single, &unnamed] {
+        assert_eq!(stored(&world, ticket, "match").await, expected);
+    }
+
+    let party = world.ticket_of_party(&users[..2]).await;
+    let single = world.ticket_of(&users[2]).await;
+    let config = EngineConfig { function_timeout: PATIENCE, ..engine_config() };
+    let profile = rules(&world, "name = \"two\"\n[teams.red]\nmax = 1\n[teams.blue]\nmax = 1\n");
+    world.engine_with(vec![profile], config).tick().await.unwrap();
+    let made = world.made().await;
+    for ticket in [&party, &single] {
+        let seen = stored(&world, ticket, "match").await;
+        assert_eq!(seen["id"], made[0].match_id, "{seen}");
+        let own = stored(&world, ticket, "team").await;
+        let team = seen["teams"].as_array().unwrap().iter().find(|team| team["name"] == own).unwrap();
+        let expected = if *ticket == party { json!(users[..2]) } else { json!(users[2..]) };
+        assert_eq!(*team, json!({ "name": own, "players": expected }));
+    }
+}
+
+async fn roster_of_a_large_match_is_left_out(world: World) {
+    for (players, is_listed) in [(16, true), (40, true), (60, false), (200, false)] {
+        let mut tickets = Vec::new();
+        for user in 0..players {
+            tickets.push(world.ticket_of(&Uuid::from_u128(user).to_string()).await);
+        }
+        let profile = Profile { function: Arc::new(Fifo::new(players as usize)), ..duels() };
+        assert_eq!(world.engine(vec![profile]).tick().await.unwrap().assigned, players as usize);
+        let seen = stored(&world, &tickets[0], "match").await;
+        assert_eq!(seen.get("teams").is_some(), is_listed, "{players} players: {seen}");
+        assert_eq!(seen["id"], world.made().await[0].match_id);
+        let data = world.store.find(&tickets[0]).await.unwrap().assignment.unwrap();
+        assert!(data.len() < 2_600, "{players} players take {} bytes for each of them", data.len());
+    }
+}
+
+async fn match_carries_the_version_of_its_profile(world: World) {
+    let engine = world.engine(vec![Profile { version: 4, ..duels() }]);
+    let _: [TicketId; 2] = world.tickets(&[]).await;
+    engine.tick().await.unwrap();
+    assert_eq!(world.made().await[0].profile_version, Some(4));
 }

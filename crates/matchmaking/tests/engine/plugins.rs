@@ -85,6 +85,7 @@ pub(crate) fn duels() -> Profile {
         pools: vec![pool(Vec::new())],
         function: Arc::new(Fifo::new(2)),
         assigner: each_its_own(),
+        version: 0,
         max_wait: None,
         ready_check: None,
     }

@@ -191,6 +191,7 @@ async fn every_match_becomes_one_event_under_its_own_id(world: World) {
             "data": {
                 "match_id": id,
                 "match_profile": "duels",
+                "profile_version": 0,
                 "match_function": "fifo",
                 "ticket_ids": [pair[0].as_str(), pair[1].as_str()],
                 "user_ids": [],

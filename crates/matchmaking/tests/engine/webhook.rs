@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use config::{Secret, Setting, Value as Text};
 use futures::StreamExt;
 use http_server::Connection;
-use matchmaking::engine::{EngineConfig, Profile, Tick, Webhook, WebhookConfig};
+use matchmaking::engine::{EngineConfig, Profile, RuleFunction, Tick, Webhook, WebhookConfig};
 use matchmaking::model::TicketId;
 use matchmaking::{JoinRequest, Queue};
 use runtime::Drain;
@@ -127,6 +127,7 @@ async fn service_gets_the_matches_and_its_assignments_are_written() {
     let expected = json!({"type": "match.assign", "matches": [{
         "match_id": made.match_id,
         "match_profile": "duels",
+        "profile_version": 0,
         "match_function": "fifo",
         "tickets": [ticket(&a), ticket(&b)],
     }]});
@@ -137,6 +138,52 @@ async fn service_gets_the_matches_and_its_assignments_are_written() {
 
 on_both_stores! {
     service_gets_the_players_and_returns_data_per_ticket,
+    service_gets_teams_regions_and_the_versions_of_the_rules,
+}
+
+/// A match of two teams, one of which has room for more.
+async fn service_gets_teams_regions_and_the_versions_of_the_rules(world: World) {
+    const RULES: &str = "name = \"ranked\"\nversion = \"summer\"\n[teams.red]\nmin = 1\nmax = 2\n[teams.blue]\nmax = 1\n\
+        [rules.region]\ntype = \"latency\"\nmax = 60\n";
+    let service = Service::start(all).await;
+    let rules = Arc::new(rules::RuleSet::parse(RULES).unwrap());
+    let function = RuleFunction::new("duels".into(), rules, world.metrics.clone());
+    let function = Arc::new(function.with_definition("ranked-rules", 7));
+    let profile = Profile { function, version: 3, ..profile(&service.url, None, &world.clock) };
+    let engine = world.engine_with(
+        vec![profile],
+        EngineConfig { assigner_timeout: PATIENCE, function_timeout: PATIENCE, ..engine_config() },
+    );
+    let tickets = [world.ticket_with("latency.eu", 30.0).await, world.ticket_with("latency.eu", 50.0).await];
+    assert_eq!(engine.tick().await.unwrap().assigned, 2);
+    let asked: Value = serde_json::from_slice(&service.questions()[0].1).unwrap();
+    let asked = &asked["matches"][0];
+    for (name, expected) in [
+        ("profile_version", json!(3)),
+        ("match_function", json!("rules")),
+        ("rule_set", json!("ranked")),
+        ("rule_set_version", json!("summer")),
+        ("definition", json!("ranked-rules")),
+        ("definition_version", json!(7)),
+        ("regions", json!([{ "name": "eu", "latency_ms": 40.0 }])),
+    ] {
+        assert_eq!(asked[name], expected, "{name} in {asked}");
+    }
+    let teams = asked["teams"].as_array().unwrap();
+    let room: Vec<_> = teams.iter().map(|team| (team["name"].as_str().unwrap(), &team["open"])).collect();
+    assert_eq!(room, [("red", &json!(1)), ("blue", &json!(0))]);
+    let mut placed: Vec<&str> = teams
+        .iter()
+        .flat_map(|team| team["ticket_ids"].as_array().unwrap())
+        .filter_map(Value::as_str)
+        .collect();
+    placed.sort_unstable();
+    let mut expected: Vec<&str> = tickets.iter().map(TicketId::as_str).collect();
+    expected.sort_unstable();
+    assert_eq!(placed, expected);
+    let made = &world.made().await[0];
+    assert_eq!((&*made.definition, made.definition_version), ("ranked-rules", 7));
+    assert_eq!(made.profile_version, Some(3));
 }
 
 /// The data reaches the ticket of its player and the streams that watch it, and no other player.
@@ -178,8 +225,12 @@ async fn service_gets_the_players_and_returns_data_per_ticket(world: World) {
         |text: String| json!({ "@type": "type.googleapis.com/google.protobuf.StringValue", "value": text });
     for (user, id, mut stream) in watching {
         let expected = json!({ "map": text("dust".to_owned()), "token": text(format!("for {user}")) });
+        let of_assigner = |mut extensions: serde_json::Map<String, Value>| {
+            assert!(extensions.remove("match").is_some());
+            Value::Object(extensions)
+        };
         let ticket = players.ticket(user, id.as_str()).await.unwrap();
-        assert_eq!(Value::Object(ticket.assignment.unwrap().extensions), expected, "by REST");
+        assert_eq!(of_assigner(ticket.assignment.unwrap().extensions), expected, "by REST");
         let seen = async {
             loop {
                 if let Some(assignment) = stream.next().await.unwrap().unwrap().assignment {
@@ -188,12 +239,14 @@ async fn service_gets_the_players_and_returns_data_per_ticket(world: World) {
             }
         };
         let seen = tokio::time::timeout(PATIENCE, seen).await.unwrap();
-        assert_eq!(Value::Object(seen.extensions), expected, "by stream");
+        assert_eq!(of_assigner(seen.extensions), expected, "by stream");
         let wire = world.assignment(&id).await;
-        assert_eq!(wire.extensions.len(), 2, "by gRPC");
+        assert_eq!(wire.extensions.len(), 3, "by gRPC");
     }
     let made = &world.made().await[0];
-    assert_eq!(made.assignment.extensions.len(), 1, "what is one player's is not the match's");
+    let mut shared: Vec<&String> = made.assignment.extensions.keys().collect();
+    shared.sort();
+    assert_eq!(shared, ["map", "match"], "what is one player's is not the match's");
     drain.request();
     listening.await.unwrap();
 }

@@ -16,6 +16,7 @@ use crate::setup::{PATIENCE, Setup, Tickets, group, id, ids, matches, shuffled};
 
 for_every_store! {
     late_release_changes_nothing,
+    fetched_tickets_can_join_a_claim,
     late_assignment_changes_nothing,
     released_tickets_cannot_be_assigned_under_the_old_claim,
     match_of_a_director_is_claimed_as_a_whole_or_not_at_all,
@@ -47,6 +48,28 @@ fn direct(name: &str, numbers: impl IntoIterator<Item = usize>) -> DirectGroup {
     let AssignmentGroup { tickets, encoded_match, .. } = group(name, ids(numbers));
     let assignment = openmatch::Assignment { connection: name.to_owned(), ..Default::default() };
     DirectGroup { tickets, assignment: assignment.encode_to_bytes(), encoded_match }
+}
+
+async fn fetched_tickets_can_join_a_claim(setup: Setup) {
+    let tickets = setup.open().await;
+    tickets.create_all(0..4).await;
+    let engine = "engine".into();
+    let first = tickets.fetch(&engine, 2).await.unwrap();
+    let fetch_more = || tickets.fetch_joining(&engine, 1, Some(first.claim));
+    let more = fetch_more().await.unwrap();
+    assert_eq!((more.ids, more.claim), (ids([2]), first.claim));
+    let other = tickets.fetch(&"other".into(), 10).await.unwrap();
+    assert_eq!(other.ids, ids([3]));
+    assert_ne!(other.claim, first.claim);
+    let none = fetch_more().await.unwrap();
+    assert_eq!((none.ids, none.claim), (vec![], first.claim));
+    // A match of both fetches is under one claim.
+    let both = AssignmentGroup { claim: Some(first.claim), ..group("both", ids([0, 2])) };
+    let stolen = AssignmentGroup { claim: Some(first.claim), ..group("stolen", ids([1, 3])) };
+    let outcomes = tickets.assign(&[both, stolen]).await.unwrap();
+    assert_eq!(outcomes, [AssignOutcome::Assigned, AssignOutcome::Stale(id(3))]);
+    assert_eq!(tickets.release_claim(first.claim, &ids([1, 3])).await.unwrap(), 1);
+    assert_eq!(tickets.take(10).await, ids([1]));
 }
 
 /// Opens a store with a short pending timeout in which a late and a quick engine both fetched tickets 0 to 2.

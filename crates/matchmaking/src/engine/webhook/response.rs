@@ -171,6 +171,7 @@ mod tests {
         std::array::from_fn(|_| Match {
             id: MatchId::generate(),
             profile: "p".into(),
+            profile_version: 0,
             function: "f".into(),
             proposal: Proposal::new(Vec::new()),
         })

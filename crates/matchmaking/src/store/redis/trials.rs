@@ -36,7 +36,7 @@ pub static TRIALS: [Trial; 32] = [
             "rueidislock:2:fetchTicketsLock",
             "ticketChanges",
         ],
-        args: &["", "10", "60", "engine", "1000000"],
+        args: &["", "10", "60", "engine", "1000000", ""],
     },
     Trial {
         script: &scripts::CLAIM,

@@ -2,7 +2,8 @@
 -- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] idleEngines; KEYS[7] claimNumber; then the keys
 -- of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] the maximum number of tickets; ARGV[3] after how many seconds a pending ticket is
--- active again; ARGV[4] the engine; ARGV[5] how many bytes matchEvents may take before no tickets are handed out.
+-- active again; ARGV[4] the engine; ARGV[5] how many bytes matchEvents may take before no tickets are handed out; ARGV[6] the
+-- claim that the tickets join, or empty for a new one.
 -- Reply: the size of the set, the size of the queue, 1 if matchEvents takes too many bytes or else 0, the claim on the
 -- tickets or an empty text, the ids, oldest first, and who else holds tickets: 0 nobody, 1 minimatch, 2 Open Match.
 -- Keeps: no id is returned twice within the pending timeout; an id that left the set is never returned; the next ticket
@@ -10,12 +11,12 @@
 local limit, timeout = tonumber(ARGV[2]), tonumber(ARGV[3])
 -- A few entries are never too large, so skip MEMORY USAGE for them.
 if call('XLEN', KEYS[5]) > 16 and call('MEMORY', 'USAGE', KEYS[5]) >= tonumber(ARGV[5]) then
-  return { call('SCARD', all), call('ZCARD', queue), 1, '', {}, 0 }
+  return { call('SCARD', all), call('ZCARD', queue), 1, ARGV[6], {}, 0 }
 end
 local now = call('TIME')[1]
 local live = tonumber(now) - timeout
 local step = math.min(limit, 1000)
-local taken, marks, stale, at, claim, foreign = {}, {}, {}, 0, nil, 0
+local taken, marks, stale, at, claim, foreign = {}, {}, {}, 0, ARGV[6] ~= '' and ARGV[6], 0
 while #taken < limit do
   local ids = call('ZRANGE', queue, at, at + step - 1)
   if #ids == 0 then break end
