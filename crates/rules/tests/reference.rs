@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rules::{Options, Player, RuleSet, Ticket, Value};
+use rules::{Options, Player, RuleSet, Seated, Ticket, Value};
 
 /// A lineup as the reference sees it: the tickets of each team.
 type Teams<'a> = Vec<Vec<&'a Ticket>>;
@@ -217,10 +217,16 @@ impl Setup {
 
     /// Returns whether teams are a match. Nothing of the crate is used.
     fn is_match(&self, teams: &Teams<'_>, now: i64) -> bool {
+        self.follows_rules(teams, now, true)
+    }
+
+    /// Returns whether teams follow the rules. Of a match under way the minima do not count.
+    fn follows_rules(&self, teams: &Teams<'_>, now: i64, have_minima: bool) -> bool {
         let oldest =
             teams.iter().flatten().map(|ticket| (now - ticket.created) as f64 / 1000.0).fold(0.0, f64::max);
         let fits = |shape: &TeamShape, team: &Vec<&Ticket>| {
             let min = if oldest >= 20.0 { shape.relaxed } else { shape.min };
+            let min = if have_minima { min } else { 0 };
             let tanks = team.iter().flat_map(|ticket| &ticket.players);
             // Some player takes the role of the tank, all others have another one.
             let players: Vec<&Player> = tanks.collect();
@@ -249,6 +255,34 @@ impl Setup {
             teams[slot].pop();
             found
         })
+    }
+
+    /// Returns whether any of these tickets, with any of the others, can join a match under way.
+    fn can_join<'a>(&self, teams: &mut Teams<'a>, waiting: &[&'a Ticket], now: i64) -> bool {
+        let before: usize = teams.iter().map(Vec::len).sum();
+        self.try_joining(teams, waiting, now, before)
+    }
+
+    fn try_joining<'a>(
+        &self,
+        teams: &mut Teams<'a>,
+        waiting: &[&'a Ticket],
+        now: i64,
+        before: usize,
+    ) -> bool {
+        let Some((first, rest)) = waiting.split_first() else {
+            return teams.iter().map(Vec::len).sum::<usize>() > before
+                && self.follows_rules(teams, now, false);
+        };
+        for slot in 0..teams.len() {
+            teams[slot].push(first);
+            let found = self.try_joining(teams, rest, now, before);
+            teams[slot].pop();
+            if found {
+                return true;
+            }
+        }
+        self.try_joining(teams, rest, now, before)
     }
 
     fn try_all<'a>(&self, teams: &mut Teams<'a>, others: &[&'a Ticket], now: i64) -> bool {
@@ -424,8 +458,65 @@ fn check(setup: &Setup, tickets: &[Ticket]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Makes matches of the first tickets, and lets the others join them.
+fn check_joins(setup: &Setup, tickets: &[Ticket], matched: usize) -> Result<(), TestCaseError> {
+    let rules = RuleSet::parse(&setup.text()).unwrap();
+    let made = rules.find_matches(&tickets[..matched.min(tickets.len())], NOW, Options::EXHAUSTIVE).matches;
+    // Tickets without a match wait with the others.
+    let seats = |made: &rules::Match| -> Vec<Seated> {
+        let teams = made.teams.iter();
+        teams
+            .flat_map(|team| team.tickets.iter().map(|at| Seated { team: team.name.clone(), ticket: *at }))
+            .collect()
+    };
+    let under_way: Vec<Vec<Seated>> = made.iter().map(seats).collect();
+    let joins = rules.find_joins(&under_way, tickets, NOW, Options::EXHAUSTIVE);
+    prop_assert_eq!(&joins, &rules.find_joins(&under_way, tickets, NOW, Options::EXHAUSTIVE));
+    let mut waiting: BTreeSet<usize> = (0..tickets.len()).collect();
+    under_way.iter().flatten().for_each(|seated| drop(waiting.remove(&seated.ticket)));
+    for join in &joins {
+        let teams: Teams<'_> = join
+            .lineup
+            .teams
+            .iter()
+            .map(|team| team.tickets.iter().map(|at| &tickets[*at]).collect())
+            .collect();
+        prop_assert!(setup.follows_rules(&teams, NOW, false), "breaks a rule: {join:?}\n{}", setup.text());
+        for seated in &under_way[join.under_way] {
+            let team = join.lineup.teams.iter().find(|team| team.name == seated.team).unwrap();
+            prop_assert!(team.tickets.contains(&seated.ticket), "{seated:?} has moved");
+        }
+        let new: Vec<usize> = join.lineup.tickets().filter(|at| waiting.remove(at)).collect();
+        prop_assert!(!new.is_empty());
+        prop_assert_eq!(join.lineup.tickets().count(), new.len() + under_way[join.under_way].len());
+    }
+    let refused = rules.find_matches(tickets, NOW, Options::EXHAUSTIVE).refused;
+    let waiting: Vec<&Ticket> = waiting
+        .iter()
+        .map(|at| &tickets[*at])
+        .filter(|ticket| !refused.iter().any(|refusal| refusal.ticket == ticket.id))
+        .collect();
+    for (at, made) in
+        made.iter().enumerate().filter(|(at, _)| !joins.iter().any(|join| join.under_way == *at))
+    {
+        let mut teams: Teams<'_> =
+            made.teams.iter().map(|team| team.tickets.iter().map(|at| &tickets[*at]).collect()).collect();
+        prop_assert!(
+            !setup.can_join(&mut teams, &waiting, NOW),
+            "match {at} could be joined\n{}",
+            setup.text()
+        );
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn tickets_join_only_by_the_rules_and_nobody_waits_who_could_join(setup in setup(), tickets in tickets(), matched in 1..5_usize) {
+        check_joins(&setup, &tickets, matched)?;
+    }
 
     #[test]
     fn matches_follow_the_rules_and_no_pivot_waits_that_an_exhaustive_search_can_match(setup in setup(), tickets in tickets()) {
