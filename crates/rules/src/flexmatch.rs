@@ -178,8 +178,11 @@ fn read_algorithm(fields: &Fields<'_>, draft: &mut Draft) -> (Vec<String>, &'sta
         ),
         _ => {}
     }
-    if algorithm.text("backfillPriority").is_some() {
-        draft.note(at, "algorithm.backfillPriority is not kept: rule sets do not match backfills yet");
+    if algorithm.text("backfillPriority").is_some_and(|priority| priority != "high") {
+        draft.note(
+            at,
+            "algorithm.backfillPriority: with backfill = true, matches under way are always filled before new ones are made (high)",
+        );
     }
     draft.note_unread(
         algorithm,
@@ -219,7 +222,7 @@ fn read_configuration(report: &Report, node: &Node, draft: &mut Draft) {
         ));
     }
     if fields.text("BackfillMode") == Some("AUTOMATIC") {
-        say("BackfillMode AUTOMATIC is not kept: a match says how many places are open, and no backfill is created".to_owned());
+        say("BackfillMode AUTOMATIC: set backfill = true of the profile".to_owned());
     }
     const KNOWN: [&str; 6] = [
         "RequestTimeoutSeconds",

@@ -46,7 +46,7 @@ fn traps_of_published_documents_are_read_and_named() {
 #[test]
 fn what_cannot_be_kept_is_said() {
     let rule_set = r#"{"name": "x", "future": 1, "teams": [{"name": "a", "minPlayers": 1, "maxPlayers": 2, "colour": "red"}],
-        "algorithm": {"strategy": "exhaustiveSearch", "batchingPreference": "sorted", "sortByAttributes": ["x"], "backfillPriority": "high"},
+        "algorithm": {"strategy": "exhaustiveSearch", "batchingPreference": "sorted", "sortByAttributes": ["x"], "backfillPriority": "low"},
         "expansions": [{"target": "algorithm.strategy", "steps": []}, {"target": "rules[nope].maxDistance", "steps": [{"waitTimeSeconds": 5, "value": "7"}]}]}"#;
     let configuration = r#"{"Name": "c", "AcceptanceRequired": true, "RequestTimeoutSeconds": 30, "AdditionalPlayerCount": 2,
         "BackfillMode": "AUTOMATIC", "Surprise": 1}"#;
@@ -55,18 +55,20 @@ fn what_cannot_be_kept_is_said() {
         "future is not known",
         "colour is not known",
         "pool is not sorted",
-        "backfillPriority is not kept",
+        "backfillPriority: with backfill = true",
         "algorithm.strategy is not kept",
         "rules[nope] is not kept",
         "AcceptanceRequired is not kept",
         "ticket_ttl = \"30s\"",
         "AdditionalPlayerCount: 2",
-        "AUTOMATIC is not kept",
+        "AUTOMATIC: set backfill = true",
         "Surprise is not known",
         "Name has no counterpart",
     ] {
         assert!(notes.contains(said), "{said}:\n{notes}");
     }
+    let first = import_flexmatch(&rule_set.replace("low", "high"), None).unwrap().notes.join("\n");
+    assert!(!first.contains("backfillPriority"), "that is the order here: {first}");
 }
 
 #[test]
