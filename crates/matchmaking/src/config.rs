@@ -191,6 +191,7 @@ impl Config {
                 assigner: assigner.clone(),
                 max_wait: None,
                 ready_check: None,
+                backfill: false,
                 pools: BTreeMap::new(),
             };
             self.profiles.insert("duel".to_owned(), profile);

@@ -17,6 +17,7 @@ mod assigners;
 mod breaker;
 mod evaluator;
 mod fifo;
+mod filling;
 mod plugins;
 mod propose;
 mod ready;
@@ -48,13 +49,14 @@ use crate::recorder::MatchRecorder;
 use crate::store::{Claim, EngineName, Store};
 
 use self::active::ActiveProfiles;
+use self::filling::TakenJoin;
 
 pub use assigners::StaticList;
 pub use evaluator::BestFirst;
 pub use fifo::Fifo;
 pub use plugins::{
     AllocationError, AllocationResponse, Allocator, Assigner, Evaluator, MatchFunction, PluginError,
-    PluginFuture, Pools, Profile,
+    PluginFuture, Pools, Profile, ProposedJoin,
 };
 pub use rules::{PLAYERS_EXTENSION, RuleFunction};
 pub use webhook::{Webhook, WebhookConfig};
@@ -132,8 +134,17 @@ struct ProposedMatches {
     /// The profiles that proposed the matches. They are settled by these, whatever the next tick follows.
     active: Arc<ActiveProfiles>,
     matches: Vec<Match>,
+    /// Tickets that join matches under way.
+    joins: Vec<TakenJoin>,
     unmatched: Vec<Arc<Ticket>>,
     failures: usize,
+}
+
+impl ProposedMatches {
+    /// Returns whether no ticket found a match.
+    fn is_fruitless(&self) -> bool {
+        self.matches.is_empty() && self.joins.is_empty()
+    }
 }
 
 impl std::fmt::Debug for Engine {
@@ -242,12 +253,11 @@ impl Engine {
             let mut has_failed = false;
             let mut next = match self.0.propose().instrument(span).await {
                 Ok(proposed) => {
-                    rounds_without_match =
-                        if proposed.matches.is_empty() { rounds_without_match + 1 } else { 0 };
+                    rounds_without_match = if proposed.is_fruitless() { rounds_without_match + 1 } else { 0 };
                     let next = self.0.next_delay(&proposed, rounds_without_match);
                     has_failed |= proposed.failures > 0;
                     if next.is_zero()
-                        && proposed.matches.is_empty()
+                        && proposed.is_fruitless()
                         && !has_failed
                         && deferred.len() < MAX_DEFERRED
                     {

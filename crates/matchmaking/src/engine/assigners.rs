@@ -51,6 +51,7 @@ mod tests {
             profile: "p".into(),
             function: "f".into(),
             proposal: Proposal::new(Vec::new()),
+            backfill: None,
         };
         let matches = [new_match(), new_match(), new_match()];
         let list = StaticList::new(vec!["a:1".to_owned(), "{match_id}.b:2".to_owned()]);

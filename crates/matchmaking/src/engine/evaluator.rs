@@ -58,7 +58,7 @@ mod tests {
             Arc::new(Ticket { id, created, ..Ticket::default() })
         });
         let proposal = Proposal { tickets: tickets.collect(), score, lineup: None };
-        Match { id: MatchId::generate(), profile: "p".into(), function: "f".into(), proposal }
+        Match { id: MatchId::generate(), profile: "p".into(), function: "f".into(), proposal, backfill: None }
     }
 
     async fn winners(matches: &[Match]) -> Vec<usize> {

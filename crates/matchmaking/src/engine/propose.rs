@@ -43,8 +43,10 @@ impl Inner {
             self.report_starving(&[], true, now);
             return Ok(proposed);
         }
+        let (joins, tickets, unfilled) =
+            self.propose_joins(&active.profiles, fetched.claim, tickets, now).await;
         let (matches, failures) = self.make_matches(&active.profiles, &tickets, now).await;
-        proposed.failures = failures;
+        (proposed.joins, proposed.failures) = (joins, unfilled + failures);
         match self.evaluate(matches).await {
             Ok(matches) => proposed.matches = matches,
             Err(cause) => {
@@ -115,6 +117,7 @@ impl Inner {
                         profile: profile.name.clone(),
                         function: function.clone(),
                         proposal,
+                        backfill: None,
                     }));
                 }
                 Err(cause) => {
@@ -144,7 +147,11 @@ impl Inner {
     }
 }
 
-fn pools(profile: &Profile, tickets: &[Arc<Ticket>], now: Moment) -> Vec<(Arc<Pool>, Vec<Arc<Ticket>>)> {
+pub(super) fn pools(
+    profile: &Profile,
+    tickets: &[Arc<Ticket>],
+    now: Moment,
+) -> Vec<(Arc<Pool>, Vec<Arc<Ticket>>)> {
     let members = |pool: &Pool| tickets.iter().filter(|ticket| pool.admits(ticket, now)).cloned().collect();
     profile.pools.iter().map(|pool| (pool.clone(), members(pool))).collect()
 }

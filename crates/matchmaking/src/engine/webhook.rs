@@ -21,7 +21,7 @@ use webhook::{MessageId, Secrets};
 
 use super::plugins::{AllocationError, AllocationResponse, Allocator, Assigner, PluginError, PluginFuture};
 use crate::allocation::AbandonedMatch;
-use crate::model::{Assignment, Match, MatchId, Team, Ticket, TicketId};
+use crate::model::{Assignment, BackfillId, Match, MatchId, Team, Ticket, TicketId};
 use crate::wire;
 
 /// The largest response body that is read.
@@ -70,6 +70,9 @@ struct RequestedMatch<'a> {
     rule_set_version: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     teams: Vec<RequestedTeam<'a>>,
+    /// The backfill that the match gets for its open places, for the game server to acknowledge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backfill_id: Option<&'a str>,
     /// The regions that suit all players, the best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     regions: Vec<RequestedRegion<'a>>,
@@ -276,6 +279,7 @@ fn requested_match(match_: &Match) -> RequestedMatch<'_> {
         rule_set: lineup.map(|lineup| &*lineup.rule_set),
         rule_set_version: lineup.and_then(|lineup| lineup.version.as_deref()),
         teams: lineup.iter().flat_map(|lineup| &lineup.teams).map(requested_team).collect(),
+        backfill_id: match_.backfill.as_ref().map(BackfillId::as_str),
         regions: lineup
             .iter()
             .flat_map(|lineup| &lineup.regions)

@@ -90,6 +90,7 @@ fn profile(tag: &str, dice: &Dice) -> Profile {
             }
         }),
         ready_check: None,
+        backfill: false,
     }
 }
 

@@ -87,6 +87,7 @@ pub(crate) fn duels() -> Profile {
         assigner: each_its_own(),
         max_wait: None,
         ready_check: None,
+        backfill: false,
     }
 }
 

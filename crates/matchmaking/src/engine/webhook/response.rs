@@ -155,6 +155,7 @@ mod tests {
             profile: "p".into(),
             function: "f".into(),
             proposal: Proposal::new(Vec::new()),
+            backfill: None,
         })
     }
 
