@@ -47,6 +47,7 @@ impl Game {
             version: 0,
             max_wait: None,
             ready_check: None,
+            backfill: false,
         };
         let profiles = vec![profile(Self::DUEL, 1, 100.0), profile(Self::TWO_VS_TWO, 2, 200.0)];
         // 4. The engine, which makes matches. A server calls `Engine::run` and `Engine::listen`; this example calls `Engine::tick`.

@@ -10,6 +10,7 @@
 pub(crate) mod admin;
 mod cleaner;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Clock;
@@ -27,7 +28,8 @@ use crate::metrics::Metrics;
 use crate::model::{BackfillId, Moment, Pool, Ticket, TicketId};
 use crate::recorder::{self, MatchRecorder};
 use crate::store::{
-    AcknowledgeOutcome, AssignBackfillOutcome, BackfillChange, BackfillData, Store, UpdateBackfillOutcome,
+    AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, Assignments, BackfillChange,
+    BackfillData, Room, Seat, Store, UpdateBackfillOutcome,
 };
 use crate::wire;
 
@@ -102,6 +104,7 @@ impl Backfills {
                     fixed: new.fixed,
                     fields: new.fields,
                     persistent: new.persistent,
+                    room: None,
                 };
                 return decode(&new.id, &data);
             }
@@ -157,20 +160,26 @@ impl Backfills {
         };
         self.metrics.backfills_acknowledged.inc();
         fault::point("matchmaking.backfill.acknowledged");
-        let mut listed = acknowledged.unlisted;
-        for waiting in acknowledged.waiting.chunks(ASSIGNED_AT_ONCE) {
-            listed.extend(self.assign(&id, waiting.to_vec(), &assignment).await?);
+        let AcknowledgedBackfill { mut data, waiting, seats, unlisted: mut listed } = acknowledged;
+        for waiting in waiting.chunks(ASSIGNED_AT_ONCE) {
+            listed.extend(self.assign(&id, data.room.as_ref(), &seats, waiting.to_vec(), &assignment).await?);
+        }
+        if !waiting.is_empty() && data.room.is_some() {
+            // Tickets may have left instead, so that their places are open again.
+            let found = self.store.read_backfills(std::slice::from_ref(&id)).await?.pop().flatten();
+            data = found.unwrap_or(data);
         }
         let tickets = self.read(&listed, &assignment).await?;
         fault::point("matchmaking.backfill.notified");
-        if let Err(error) = self.store.mark_listed(&id, &listed).await {
-            tracing::warn!(
+        match self.store.mark_listed(&id, &listed).await {
+            Ok(is_full) => drop(self.metrics.backfills_filled.inc_by(is_full.into())),
+            Err(error) => tracing::warn!(
                 outage = "tickets",
                 cause = chain(&error),
                 "Cannot record the answer to a game server; the next answer lists its tickets again"
-            );
+            ),
         }
-        let backfill = MessageField::some(decode(&id, &acknowledged.data)?);
+        let backfill = MessageField::some(decode(&id, &data)?);
         Ok(openmatch::AcknowledgeBackfillResponse { backfill, tickets, ..Default::default() })
     }
 
@@ -178,10 +187,15 @@ impl Backfills {
     async fn assign(
         &self,
         id: &BackfillId,
+        room: Option<&Room>,
+        seats: &BTreeMap<TicketId, Seat>,
         mut waiting: Vec<TicketId>,
         assignment: &openmatch::Assignment,
     ) -> Result<Vec<TicketId>, Error> {
-        let encoded = assignment.encode_to_bytes();
+        let of_ticket = |id: &TicketId| match (room, seats.get(id)) {
+            (Some(room), Some(seat)) => wire::assignment_of_seat(assignment, room, seat),
+            _ => assignment.clone(),
+        };
         let trace = TraceContext::current();
         let traceparent =
             trace.headers().find(|(name, _)| *name == "traceparent").map_or("", |(_, value)| value);
@@ -192,8 +206,16 @@ impl Backfills {
                 return Ok(waiting);
             }
             let now = self.clock.now();
-            let match_ = wire::encode_backfilled(id, &tickets, assignment.clone(), now, traceparent);
-            match self.store.assign_backfill(id, &waiting, &encoded, &match_).await? {
+            let each: Vec<openmatch::Assignment> =
+                if room.is_some() { waiting.iter().map(of_ticket).collect() } else { Vec::new() };
+            let assignments = match each.is_empty() {
+                true => Assignments::Shared(assignment.encode_to_bytes()),
+                false => Assignments::PerTicket(each.iter().map(Message::encode_to_bytes).collect()),
+            };
+            let origin = room.map(|room| room.origin.clone()).unwrap_or_default();
+            let match_ =
+                wire::encode_backfilled(id, origin, &tickets, assignment.clone(), each, now, traceparent);
+            match self.store.assign_backfill(id, &waiting, &assignments, &match_).await? {
                 AssignBackfillOutcome::Assigned(batch) => {
                     fault::point("matchmaking.backfill.assigned");
                     recorder::record_and_notify(&self.store, self.recorder.as_deref(), &batch).await;

@@ -17,6 +17,7 @@ mod assigners;
 mod breaker;
 mod evaluator;
 mod fifo;
+mod filling;
 mod plugins;
 mod postpone;
 mod propose;
@@ -50,6 +51,7 @@ use crate::recorder::MatchRecorder;
 use crate::store::{Claim, EngineName, Store};
 
 use self::active::ActiveProfiles;
+use self::filling::TakenJoin;
 use self::postpone::Postponed;
 
 pub use assigners::StaticList;
@@ -57,7 +59,7 @@ pub use evaluator::BestFirst;
 pub use fifo::Fifo;
 pub use plugins::{
     AllocationError, AllocationResponse, Allocator, Assigner, Evaluator, MatchFunction, PluginError,
-    PluginFuture, Pools, Profile,
+    PluginFuture, Pools, Profile, ProposedJoin,
 };
 pub use rules::{PLAYERS_EXTENSION, RuleFunction};
 pub use webhook::{Webhook, WebhookConfig};
@@ -141,8 +143,17 @@ struct ProposedMatches {
     /// The profiles that proposed the matches. They are settled by these, whatever the next tick follows.
     active: Arc<ActiveProfiles>,
     matches: Vec<Match>,
+    /// Tickets that join matches under way.
+    joins: Vec<TakenJoin>,
     unmatched: Vec<Arc<Ticket>>,
     failures: usize,
+}
+
+impl ProposedMatches {
+    /// Returns whether no ticket found a match.
+    fn is_fruitless(&self) -> bool {
+        self.matches.is_empty() && self.joins.is_empty()
+    }
 }
 
 impl std::fmt::Debug for Engine {
@@ -256,12 +267,11 @@ impl Engine {
             let (mut has_failed, mut is_last) = (false, false);
             let mut next = match self.0.propose(held.take()).instrument(span).await {
                 Ok(proposed) => {
-                    rounds_without_match =
-                        if proposed.matches.is_empty() { rounds_without_match + 1 } else { 0 };
+                    rounds_without_match = if proposed.is_fruitless() { rounds_without_match + 1 } else { 0 };
                     let next = self.0.next_delay(&proposed, rounds_without_match);
                     has_failed |= proposed.failures > 0;
                     // Retrying at once would find no match again.
-                    is_last = proposed.matches.is_empty() && proposed.fetches >= MAX_FETCHES;
+                    is_last = proposed.is_fruitless() && proposed.fetches >= MAX_FETCHES;
                     let is_end_of_round =
                         proposed.fetches > 1 && !next.is_zero() && !proposed.active.meets_all();
                     if !has_failed && self.0.should_hold(&proposed) {
@@ -360,7 +370,7 @@ impl Inner {
 
     /// Returns whether to hold tickets without a match and to fetch more: younger ones, or those that other engines release.
     fn should_hold(&self, proposed: &ProposedMatches) -> bool {
-        if !proposed.matches.is_empty() || proposed.fetches >= MAX_FETCHES {
+        if !proposed.is_fruitless() || proposed.fetches >= MAX_FETCHES {
             return false;
         }
         let has_more = proposed.fetched >= self.config.fetch_limit;

@@ -61,11 +61,14 @@ pub struct Instruments {
     pub(crate) backfills_acknowledged: Counter,
     pub(crate) backfill_tickets_assigned: Counter,
     pub(crate) backfills_expired: Counter,
+    pub(crate) backfills_filled: Counter,
     pub(crate) query_latency: Histogram,
     pub(crate) query_tickets: Gauge,
     pub(crate) query_bytes: Gauge,
     pub(crate) query_age: Gauge<f64, AtomicU64>,
     pub(crate) query_stale: Counter,
+    backfills_opened: Family<ProfileLabels, Counter>,
+    backfill_tickets_joined: Family<ProfileLabels, Counter>,
     ready_opened: Family<ProfileLabels, Counter>,
     ready_ended: Family<OutcomeLabels, Counter>,
     ready_time_to_accept: Family<ProfileLabels, Histogram>,
@@ -176,11 +179,14 @@ impl Metrics {
             backfills_acknowledged: Counter::default(),
             backfill_tickets_assigned: Counter::default(),
             backfills_expired: Counter::default(),
+            backfills_filled: Counter::default(),
             query_latency: latency(),
             query_tickets: Gauge::default(),
             query_bytes: Gauge::default(),
             query_age: Gauge::default(),
             query_stale: Counter::default(),
+            backfills_opened: Family::default(),
+            backfill_tickets_joined: Family::default(),
             ready_opened: Family::default(),
             ready_ended: Family::default(),
             ready_time_to_accept: Family::new_with_constructor(waiting_times),
@@ -200,6 +206,7 @@ impl Metrics {
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
         this.register_queries(registry);
+        this.register_joins(registry);
         this.register_ready_checks(registry);
         Self(Arc::new(this))
     }
@@ -297,6 +304,20 @@ impl Instruments {
         );
     }
 
+    fn register_joins(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("playhouse_matchmaking");
+        registry.register(
+            "backfills_opened",
+            "Backfills that rule sets created with their match",
+            self.backfills_opened.clone(),
+        );
+        registry.register(
+            "backfill_tickets_joined",
+            "Tickets that rule sets added to a match under way",
+            self.backfill_tickets_joined.clone(),
+        );
+    }
+
     fn register_ready_checks(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("playhouse_matchmaking");
         registry.register("ready_checks_opened", "Ready checks opened", self.ready_opened.clone());
@@ -307,6 +328,15 @@ impl Instruments {
             Unit::Seconds,
             self.ready_time_to_accept.clone(),
         );
+    }
+
+    pub(crate) fn backfill_opened(&self, profile: &str) {
+        self.backfills_opened.get_or_create(&ProfileLabels { profile: profile.to_owned() }).inc();
+    }
+
+    pub(crate) fn backfill_joined(&self, profile: &str, tickets: usize) {
+        let labels = ProfileLabels { profile: profile.to_owned() };
+        self.backfill_tickets_joined.get_or_create(&labels).inc_by(tickets as u64);
     }
 
     pub(crate) fn ready_check_opened(&self, profile: &str) {
@@ -431,6 +461,11 @@ impl Instruments {
             "backfills_expired",
             "Backfills deleted because their game server stopped acknowledging them",
             &self.backfills_expired,
+        );
+        counter(
+            "backfills_filled",
+            "Backfills of rule sets deleted because they are full",
+            &self.backfills_filled,
         );
         counter("foreign_locks", "Times that another program's lock was met", &self.foreign_locks);
         registry.register(

@@ -230,6 +230,8 @@ pub struct Proposal {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lineup {
     pub rule_set: Arc<str>,
+    /// The pool that its tickets are from.
+    pub pool: Arc<str>,
     /// The version label of the rule set.
     pub version: Option<Arc<str>>,
     /// The name of the definition that the rule set comes from, and its version: 0 for the one of the configuration.
@@ -250,6 +252,13 @@ pub struct Team {
     pub open: usize,
 }
 
+impl Lineup {
+    /// Returns how many more players the match has room for.
+    pub fn open(&self) -> usize {
+        self.teams.iter().map(|team| team.open).sum()
+    }
+}
+
 impl Proposal {
     pub fn new(tickets: Vec<Arc<Ticket>>) -> Self {
         Self { tickets, score: 0.0, lineup: None }
@@ -265,6 +274,8 @@ pub struct Match {
     pub profile_version: i64,
     pub function: Arc<str>,
     pub proposal: Proposal,
+    /// The backfill that is created with the match, if the profile asks for one and the match has room.
+    pub backfill: Option<BackfillId>,
 }
 
 impl Deref for Match {

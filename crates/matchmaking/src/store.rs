@@ -19,6 +19,7 @@ mod party;
 mod player;
 pub(crate) mod ready;
 mod redis;
+mod room;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub use self::ready::{
     ReadyStates, TicketReason,
 };
 pub use self::redis::{Coordination, RedisServers, TRIALS};
+pub use self::room::{NewRoom, OpenRoom, Room, RoomJoin, RoomOrigin, RoomOutcome, RoomTeam, Seat};
 
 /// How long batches claimed by one consumer are withheld from others. Two consumers at once do no harm; they only
 /// repeat work.
@@ -154,6 +156,8 @@ pub struct AssignmentGroup {
     pub assignments: Assignments,
     /// The encoded match, for watchers and the recorder.
     pub encoded_match: Bytes,
+    /// The backfill that is created with the match.
+    pub room: Option<NewRoom>,
 }
 
 /// The encoded assignments of a match.
@@ -539,18 +543,33 @@ impl Store {
         &self,
         id: &BackfillId,
         tickets: &[TicketId],
-        assignment: &Bytes,
+        assignments: &Assignments,
         encoded_match: &Bytes,
     ) -> Result<AssignBackfillOutcome, Error> {
-        each!(self, store => store.assign_backfill(id, tickets, assignment, encoded_match).await)
+        each!(self, store => store.assign_backfill(id, tickets, assignments, encoded_match).await)
     }
 
-    /// Records that the game server has received these assigned tickets, so that no later answer lists them again.
-    pub async fn mark_listed(&self, id: &BackfillId, tickets: &[TicketId]) -> Result<(), Error> {
+    /// Records that the game server has received these assigned tickets, so that no later answer lists them again. Deletes the
+    /// backfill of a rule set once it is full, and returns whether it did.
+    pub async fn mark_listed(&self, id: &BackfillId, tickets: &[TicketId]) -> Result<bool, Error> {
         if tickets.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         each!(self, store => store.mark_listed(id, tickets).await)
+    }
+
+    /// Reads those of these backfills that are live and that rule sets fill, in their order, with all seats.
+    pub async fn open_rooms(&self, ids: &[BackfillId]) -> Result<Vec<OpenRoom>, Error> {
+        each!(self, store => store.open_rooms(ids).await)
+    }
+
+    /// Adds tickets that an engine holds to matches under way, for each match all of them or none. They get a claim of their
+    /// own, and wait for the game server.
+    pub async fn join_rooms(&self, joins: &[RoomJoin]) -> Result<Vec<RoomOutcome>, Error> {
+        if joins.is_empty() {
+            return Ok(Vec::new());
+        }
+        each!(self, store => store.join_rooms(joins).await)
     }
 
     /// Returns the backfills that have not expired, the oldest first.

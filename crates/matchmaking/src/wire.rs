@@ -17,8 +17,11 @@ use crate::model::{
     Any, Assignment, BackfillId, Bounds, Filter, Match, MatchId, Moment, Pool, SearchFields, Ticket, TicketId,
 };
 use crate::players::{MEMBERS_FIELD, USER_FIELD};
+use crate::store::RoomOrigin;
 
-pub(crate) use self::backfill::{backfill_filter_input, backfill_from_parts, backfill_parts, new_backfill};
+pub(crate) use self::backfill::{
+    assignment_of_seat, backfill_filter_input, backfill_from_parts, backfill_parts, new_backfill,
+};
 
 /// The key in `persistent_field` with the lifetime of a ticket.
 pub(crate) const TTL: &str = "ttl";
@@ -210,18 +213,26 @@ pub(crate) fn encode_match(
     playhouse::MatchesMade { matches: vec![match_], ..Default::default() }.encode_to_bytes()
 }
 
-/// Encodes the match of tickets that joined a match under way.
+/// Encodes the match of tickets that joined a match under way. Its origin is empty if no rule set fills it.
 pub(crate) fn encode_backfilled(
     backfill: &BackfillId,
+    origin: RoomOrigin,
     tickets: &[Arc<Ticket>],
     assignment: openmatch::Assignment,
+    ticket_assignments: Vec<openmatch::Assignment>,
     at: base::Timestamp,
     traceparent: &str,
 ) -> Bytes {
     let users: BTreeSet<Uuid> = tickets.iter().flat_map(|ticket| ticket.users()).collect();
+    let (definition, definition_version) = origin.definition.unwrap_or_default();
     let match_ = playhouse::MatchMade {
         match_id: MatchId::generate().to_string(),
+        match_profile: origin.profile,
+        match_function: origin.function,
+        definition,
+        definition_version,
         backfill_id: backfill.to_string(),
+        ticket_assignments,
         ticket_ids: tickets.iter().map(|ticket| ticket.id.to_string()).collect(),
         assignment: MessageField::some(assignment),
         made_at: at.as_millis(),
@@ -311,7 +322,6 @@ pub(crate) fn json_to_any(value: &serde_json::Value) -> Option<wkt::Any> {
     any_from_json(value).map(|any| any_to_wire(&any))
 }
 
-#[cfg(test)]
 pub(crate) fn any_to_text(any: &Any) -> Option<String> {
     text_from_any(&any_to_wire(any))
 }

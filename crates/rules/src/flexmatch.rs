@@ -259,8 +259,11 @@ fn read_algorithm(fields: &Fields<'_>, draft: &mut Draft) -> (Vec<String>, &'sta
         None | Some("newest" | "oldest") => {}
         Some(other) => say("expansionAgeSelection", &format!(" {other} is not known; it is read as newest")),
     }
-    if algorithm.text("backfillPriority").is_some() {
-        draft.note(at, "algorithm.backfillPriority is not kept: rule sets do not match backfills yet");
+    if algorithm.text("backfillPriority").is_some_and(|priority| priority != "high") {
+        draft.note(
+            at,
+            "algorithm.backfillPriority: with backfill = true, matches under way are always filled before new ones are made (high)",
+        );
     }
     draft.note_unread(
         algorithm,
@@ -309,7 +312,7 @@ fn read_configuration(report: &Report, node: &Node, draft: &mut Draft) {
     }
     let mut say = |note: String| draft.note_configuration(note);
     if fields.text("BackfillMode") == Some("AUTOMATIC") {
-        say("BackfillMode AUTOMATIC is not kept: a match says how many places are open, and no backfill is created".to_owned());
+        say("BackfillMode AUTOMATIC: set backfill = true of the profile".to_owned());
     }
     const KNOWN: [&str; 6] = [
         "RequestTimeoutSeconds",

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use self::expression::{Leaf, Scope as Evaluation};
 use crate::model::{
     Age, AttributeKind, CollectionOperation, LatencyReference, Operator, Party, Reference, Rule, RuleKind,
-    RuleSet, Scope, Statement, Value,
+    RuleSet, Scope, Statement, Team, Value,
 };
 use crate::roles;
 use crate::ticket::{Candidate, Member};
@@ -71,10 +71,19 @@ impl<'a> Judge<'a> {
     /// Returns whether every team has enough players, not too many, and all its roles.
     pub(crate) fn is_complete(&self, lineup: &Lineup) -> bool {
         let ages = self.ages(lineup);
+        self.has_sizes_and_roles(lineup, |team| team.min_at(ages.of(team.age)))
+    }
+
+    /// Returns whether no team has too many players, and every team all its roles. The minima do not count once a match is under way.
+    pub(crate) fn has_places(&self, lineup: &Lineup) -> bool {
+        self.has_sizes_and_roles(lineup, |_| 0)
+    }
+
+    fn has_sizes_and_roles(&self, lineup: &Lineup, min: impl Fn(&Team) -> usize) -> bool {
         self.rules.slots.iter().zip(lineup).all(|(slot, tickets)| {
             let team = &self.rules.teams[slot.team];
             let players = self.members(tickets);
-            let sizes = team.min_at(ages.of(team.age))..=team.max;
+            let sizes = min(team)..=team.max;
             // A team that may be absent needs no roles.
             let has_roles = || {
                 players.is_empty()

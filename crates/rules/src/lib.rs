@@ -18,7 +18,7 @@ mod why;
 pub use expression::Expression;
 pub use flexmatch::{Import, import as import_flexmatch};
 pub use lint::Warning;
-pub use matcher::{Evaluations, Match, Options, Pass, TeamLineup};
+pub use matcher::{Evaluations, Join, Match, Options, Pass, Seated, TeamLineup};
 pub use mistake::{Mistake, Mistakes, Position};
 pub use model::{RuleSet, Value};
 pub use scenario::{Case, Outcome, Scenario};

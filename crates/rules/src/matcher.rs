@@ -2,6 +2,7 @@
 
 mod balance;
 mod index;
+mod joining;
 mod search;
 mod sort;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::index::Index;
+pub use self::joining::{Join, Seated};
 use self::search::{Found, Reach, Search};
 use crate::judge::{Judge, Lineup};
 use crate::model::RuleSet;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rules::{Options, Pass, Player, Reason, RuleSet, Ticket, Value};
+use rules::{Options, Pass, Player, Reason, RuleSet, Seated, Ticket, Value};
 
 fn rules(text: &str) -> RuleSet {
     RuleSet::parse(text).unwrap_or_else(|mistakes| panic!("{mistakes}"))
@@ -35,6 +35,52 @@ fn two_waiting_players_get_one_match_and_not_two_of_one_when_the_minimum_falls()
     assert_eq!(made.len(), 1);
     assert_eq!(made[0].tickets().count(), 2);
     assert_eq!(made[0].open(), 2, "the match says how many places a backfill would fill");
+}
+
+/// Lets tickets join a match of team `a` whose members are the first ones. Returns who is in it then.
+fn joined(rules: &RuleSet, tickets: &[Ticket], members: usize, at: i64) -> Vec<String> {
+    let seated = |ticket| Seated { team: "a".into(), ticket };
+    let under_way = [(0..members).map(seated).collect()];
+    let joins = rules.find_joins(&under_way, tickets, at * 1000, Options::default());
+    joins.iter().flat_map(|join| join.lineup.tickets()).map(|at| tickets[at].id.to_string()).collect()
+}
+
+#[test]
+fn oldest_ticket_that_fits_joins_a_match_with_room() {
+    let rules = rules(
+        "name = \"x\"\n[attributes.skill]\ntype = \"number\"\n[teams.a]\nmin = 4\nmax = 4\nrelax = [{ after = 10, min = 1 }]\n\
+         [rules.skill]\ntype = \"batch-distance\"\nattribute = \"skill\"\nmax = 10\nrelax = [{ after = 30, max = 100 }]\n",
+    );
+    let skilled = |id: &str, created, players, value| ticket(id, created, players, &skill(value));
+    let tickets = [
+        skilled("member", 90, 1, 50.0),
+        skilled("far", 80, 1, 90.0),
+        skilled("young", 99, 1, 51.0),
+        skilled("large", 85, 4, 50.0),
+        skilled("old", 95, 2, 45.0),
+        skilled("late", 100, 1, 50.0),
+    ];
+    assert_eq!(joined(&rules, &tickets, 1, 100), ["member", "old", "young"]);
+    // At 110 the oldest has waited so long that the rule is wide. Then there is room for one more, and no more.
+    assert_eq!(joined(&rules, &tickets, 1, 110), ["member", "far", "old"]);
+    assert_eq!(joined(&rules, &tickets[..1], 1, 110), [] as [&str; 0]);
+}
+
+#[test]
+fn tickets_that_only_fit_together_join_together() {
+    let rules = rules(
+        "name = \"x\"\n[teams.a]\nmin = 1\nmax = 3\n[teams.b]\nmin = 1\nmax = 3\n\
+         [rules.sizes]\ntype = \"comparison\"\nmeasurements = \"count(teams[*].players)\"\noperation = \"=\"\n",
+    );
+    let tickets: Vec<Ticket> = ["a1", "b1", "one", "two", "three"].map(|id| ticket(id, 0, 1, &[])).into();
+    let seated = |team: &str, ticket| Seated { team: team.into(), ticket };
+    let under_way = vec![vec![seated("a", 0), seated("b", 1)]];
+    let sizes = |tickets: &[Ticket]| -> Vec<usize> {
+        let joins = rules.find_joins(&under_way, tickets, 0, Options::default());
+        joins.iter().flat_map(|join| &join.lineup.teams).map(|team| team.tickets.len()).collect()
+    };
+    assert_eq!(sizes(&tickets[..3]), [] as [usize; 0], "one would be too many");
+    assert_eq!(sizes(&tickets), [2, 2]);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn what_cannot_be_kept_is_said() {
              "referenceValue": "duel", "operation": "=", "weight": 2},
             {"name": "both", "type": "compound", "statement": "not(mode)", "partyAggregation": "avg"}],
         "algorithm": {"strategy": "exhaustiveSearch", "batchingPreference": "sorted", "sortByAttributes": ["x"],
-             "backfillPriority": "high", "expansionAgeSelection": "median", "speed": 1},
+             "backfillPriority": "low", "expansionAgeSelection": "median", "speed": 1},
         "expansions": [{"target": "algorithm.strategy", "steps": []},
             {"target": "rules[mode].referenceValue", "steps": [{"waitTimeSeconds": 7, "value": "race", "why": "few"}]},
             {"target": "rules[nope].maxDistance", "steps": [{"waitTimeSeconds": 5.5, "value": "7"}]}]}"#;
@@ -96,7 +96,7 @@ fn what_cannot_be_kept_is_said() {
         "pool is not sorted",
         "sortByAttributes is not kept",
         "expansionAgeSelection median is not known",
-        "backfillPriority is not kept",
+        "backfillPriority: with backfill = true",
         "algorithm.strategy is not kept",
         "rules[mode].referenceValue after 7 s is not kept: \"race\" is not a number",
         "after 5.5 s is read as after 5 s",
@@ -104,7 +104,7 @@ fn what_cannot_be_kept_is_said() {
         "AcceptanceTimeoutSeconds is not kept: AcceptanceRequired is not true",
         "FlexMatchMode STANDALONE is not kept",
         "AdditionalPlayerCount: 2",
-        "AUTOMATIC is not kept",
+        "AUTOMATIC: set backfill = true",
         "Surprise is not known",
         "Name has no counterpart",
     ] {
@@ -125,6 +125,9 @@ fn what_cannot_be_kept_is_said() {
         let notes = import_flexmatch(&text, None).unwrap().notes.join("\n");
         assert!(notes.contains(said), "{said}:\n{notes}");
     }
+    let first = r#"{"name": "x", "teams": [{"name": "a", "maxPlayers": 2}], "algorithm": {"backfillPriority": "high"}}"#;
+    let notes = import_flexmatch(first, None).unwrap().notes.join("\n");
+    assert!(!notes.contains("backfillPriority"), "that is the order here: {notes}");
 }
 
 #[test]

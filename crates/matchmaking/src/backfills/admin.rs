@@ -12,7 +12,7 @@ use super::{not_found, parse};
 use crate::admin::{MatchmakingAdmin, problem};
 use crate::error::Error;
 use crate::model::BackfillId;
-use crate::store::BackfillStatus;
+use crate::store::{BackfillStatus, Room};
 use crate::wire;
 
 /// The default number of listed backfills.
@@ -29,6 +29,11 @@ struct BackfillReport {
     acknowledged_seconds_ago: Option<f64>,
     /// The tickets that wait for the game server.
     waiting: Vec<String>,
+    /// The profile that fills it, and how many more players it takes. Absent from backfills of Directors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    match_profile: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     backfill: Option<Value>,
 }
@@ -43,6 +48,7 @@ enum BackfillState {
 
 impl BackfillReport {
     fn new(id: &BackfillId, status: BackfillStatus, now: Timestamp) -> Self {
+        let room = status.data.room.as_ref();
         let ago = |at: Timestamp| now.distance(at).as_secs_f64();
         Self {
             id: id.to_string(),
@@ -50,6 +56,8 @@ impl BackfillReport {
             generation: status.data.generation,
             acknowledged_seconds_ago: status.acknowledged_at.map(ago),
             waiting: status.waiting.iter().map(ToString::to_string).collect(),
+            match_profile: room.map(|room| room.origin.profile.clone()),
+            open: room.map(Room::open),
             backfill: wire::backfill_from_parts(&status.data)
                 .and_then(|backfill| serde_json::to_value(backfill).ok()),
         }

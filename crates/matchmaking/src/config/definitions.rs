@@ -229,6 +229,7 @@ impl ResolvedDefinitions {
                 },
                 max_wait: profile.max_wait,
                 ready_check: profile.ready_check,
+                backfill: profile.backfill,
                 assigner: assigners.get(&profile.assigner)?.clone(),
             })
         };

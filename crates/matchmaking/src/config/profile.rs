@@ -19,6 +19,8 @@ pub(super) struct ProfileConfig {
     pub(super) max_wait: Option<Duration>,
     /// How long the players of a match have to accept it. `None` does not ask them.
     pub(super) ready_check: Option<Duration>,
+    /// Whether a match with open places gets a backfill.
+    pub(super) backfill: bool,
     pub(super) pools: BTreeMap<String, PoolConfig>,
 }
 
@@ -93,6 +95,10 @@ impl Section for ProfileConfig {
         let rules: Option<String> = reader.optional("rules");
         let max_wait: Option<Duration> = reader.optional("max_wait");
         let ready_check: Option<Duration> = reader.optional("ready_check");
+        let backfill: bool = reader.get("backfill");
+        reader.check(&["backfill", "function"], !backfill || kind == FunctionKind::Rules, || {
+            "needs function = \"rules\": other functions make no teams".to_owned()
+        });
         let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
         for (key, time) in [("max_wait", max_wait), ("ready_check", ready_check)] {
             let fits = time.is_none_or(|time| range.contains(&time));
@@ -104,6 +110,7 @@ impl Section for ProfileConfig {
             assigner: reader.required("assigner"),
             max_wait,
             ready_check,
+            backfill,
             pools: reader.tables("pools"),
         }
     }
@@ -164,7 +171,7 @@ mod tests {
 
     fn ready_check(text: &str) -> Result<Option<Duration>, String> {
         let reference = "[profiles.NAME]\nfunction = \"fifo\"\nplayers = 2\n# rules = \"x\"\n# assigner = \"x\"\n\
-            # max_wait = \"60s\"\n# ready_check = \"20s\"\n[profiles.NAME.pools.NAME]\nfilters = []\n";
+            # max_wait = \"60s\"\n# ready_check = \"20s\"\nbackfill = false\n[profiles.NAME.pools.NAME]\nfilters = []\n";
         let text = format!("[profiles.duel]\nassigner = \"fleet\"\n{text}");
         let loaded = load(Layers::new(reference).with_file_text(Path::new("play.toml"), &text));
         let profiles = loaded.map(|Loaded { config: Profiles(profiles), .. }| profiles);

@@ -15,13 +15,19 @@ pub(super) async fn list(console: &MatchmakingConsole) -> Result<Section, Error>
     let store = console.admin.store();
     let ids = store.live_backfills().await?;
     let empty = "No game server asks for more tickets.";
-    let mut table = Table::new(&["Backfill", "#Generation", "#Waiting tickets", "Created"], empty);
+    let mut table = Table::new(
+        &["Backfill", "Profile", "#Open places", "#Generation", "#Waiting tickets", "Created"],
+        empty,
+    );
     for id in ids.iter().take(LISTED) {
         let Some(status) = store.backfill_status(id).await? else { continue };
         let backfill = wire::backfill_from_parts(&status.data);
         let created = backfill.map(|backfill| wire::backfill_filter_input(&backfill).1);
         let cells = [
             Cell::text(id.as_str()),
+            // Those of Directors have neither.
+            Cell::optional(status.data.room.as_ref(), |room| Cell::text(&*room.origin.profile)),
+            Cell::optional(status.data.room.as_ref(), |room| Cell::number(room.open() as u64)),
             Cell::number(status.data.generation),
             Cell::number(status.waiting.len() as u64),
             Cell::optional(created, |created| Cell::Time(time(created.micros()))),

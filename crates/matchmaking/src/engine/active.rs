@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::Breaker;
-use super::plugins::{Assigner, Profile};
+use super::plugins::{Assigner, MatchFunction, Profile};
 
 /// The profiles of an engine, each with the circuit breaker of its assigner. Profiles with the same assigner share one.
 #[derive(Debug, Default)]
@@ -45,6 +45,12 @@ impl ActiveProfiles {
         self.profiles.iter().find(|other| *other.name == *profile)?.ready_check
     }
 
+    /// Returns the match function of a profile if it fills matches under way.
+    pub(super) fn filling(&self, profile: &str) -> Option<&Arc<dyn MatchFunction>> {
+        let profile = self.profiles.iter().find(|other| *other.name == *profile)?;
+        profile.backfill.then_some(&profile.function)
+    }
+
     pub(super) fn has_ready_checks(&self) -> bool {
         self.profiles.iter().any(|profile| profile.ready_check.is_some())
     }
@@ -77,6 +83,7 @@ mod tests {
             version: 0,
             max_wait: None,
             ready_check: None,
+            backfill: false,
         }
     }
 

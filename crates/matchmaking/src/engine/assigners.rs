@@ -52,6 +52,7 @@ mod tests {
             profile_version: 0,
             function: "f".into(),
             proposal: Proposal::new(Vec::new()),
+            backfill: None,
         };
         let matches = [new_match(), new_match(), new_match()];
         let list = StaticList::new(vec!["a:1".to_owned(), "{match_id}.b:2".to_owned()]);

@@ -64,6 +64,7 @@ mod tests {
             profile_version: 0,
             function: "f".into(),
             proposal,
+            backfill: None,
         }
     }
 

@@ -3,15 +3,18 @@
 //! Each call has a deadline and runs in its own task. A plugin that fails, panics or takes too long costs no player a
 //! ticket: its tickets are released in the same tick.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::error::chain;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::allocation::AbandonedMatch;
-use crate::model::{Assignment, Match, MatchId, Moment, Pool, Proposal, Ticket};
+use crate::model::{Assignment, BackfillId, Match, MatchId, Moment, Pool, Proposal, Ticket, TicketId};
+use crate::store::{OpenRoom, Seat};
 use crate::why::RuleSetWhy;
 
 /// The error of a plugin, for the log.
@@ -36,6 +39,22 @@ pub trait MatchFunction: Send + Sync + 'static {
 
     /// Proposes matches. Proposals may overlap with those of other profiles; the evaluator decides.
     fn make_matches<'a>(&'a self, pools: &'a Pools) -> PluginFuture<'a, Vec<Proposal>>;
+
+    /// Returns what a backfill of this match keeps, so that others may join: the seat of each ticket. `None` if the function fills no
+    /// matches under way. The region is where the match is played, if that is known.
+    fn seats(
+        &self,
+        _match_: &Match,
+        _region: Option<&str>,
+        _now: Moment,
+    ) -> Option<BTreeMap<TicketId, Seat>> {
+        None
+    }
+
+    /// Chooses tickets that join matches under way. These are sorted, the first one comes first.
+    fn fill<'a>(&'a self, _rooms: &'a [OpenRoom], _pools: &'a Pools) -> PluginFuture<'a, Vec<ProposedJoin>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
 
     /// Returns how many tickets a match has, if that is fixed. Operators then see how many are missing.
     fn size(&self) -> Option<usize> {
@@ -68,6 +87,13 @@ pub trait MatchFunction: Send + Sync + 'static {
     fn explain(&self, _ticket: &Ticket, _others: &[Arc<Ticket>], _now: Moment) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Tickets that are to join a match under way, each with its seat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProposedJoin {
+    pub backfill: BackfillId,
+    pub seats: Vec<(TicketId, Seat)>,
 }
 
 /// Chooses between matches that contain the same tickets.
@@ -151,6 +177,8 @@ pub struct Profile {
     pub max_wait: Option<Duration>,
     /// How long the players of a match have to accept it, before a server is requested. `None` does not ask them.
     pub ready_check: Option<Duration>,
+    /// Whether a match with room gets a backfill, which the match function fills.
+    pub backfill: bool,
 }
 
 impl Profile {

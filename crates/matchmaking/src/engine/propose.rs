@@ -51,9 +51,13 @@ impl Inner {
         let is_last = proposed.fetched < self.config.fetch_limit;
         // Twice as many each time, so that all calls together take twice as long as the last one.
         let considers_all = is_last || proposed.fetches.is_power_of_two();
+        let earlier = match considers_all {
+            true => self.take_joins(&mut proposed, &mut all, earlier, now).await,
+            false => earlier,
+        };
         let given = Given { all: considers_all.then_some(&all[..]), new: &all[earlier..] };
         let (matches, failures) = self.make_matches(&active.profiles, given, now).await;
-        proposed.failures = failures;
+        proposed.failures += failures;
         match self.evaluate(matches).await {
             Ok(matches) => {
                 let is_complete = is_last && self.held_elsewhere(&proposed) == 0;
@@ -77,6 +81,30 @@ impl Inner {
             self.report_rule_ages(&proposed.unmatched, now);
         }
         Ok(proposed)
+    }
+
+    /// Takes the tickets out that join matches under way. Returns how many of the first `earlier` ones are left.
+    async fn take_joins(
+        &self,
+        proposed: &mut ProposedMatches,
+        all: &mut Vec<Arc<Ticket>>,
+        earlier: usize,
+        now: Moment,
+    ) -> usize {
+        let active = proposed.active.clone();
+        if !active.profiles.iter().any(|profile| profile.backfill) {
+            return earlier;
+        }
+        let before = all[..earlier].to_vec();
+        let (joins, left, failures) =
+            self.propose_joins(&active.profiles, proposed.claim, std::mem::take(all), now).await;
+        (proposed.joins, proposed.failures, *all) = (joins, failures, left);
+        if proposed.joins.is_empty() {
+            return earlier;
+        }
+        // The order is kept, so the earlier ones are still at the front.
+        let before: HashSet<&TicketId> = before.iter().map(|ticket| &ticket.id).collect();
+        all.iter().take_while(|ticket| before.contains(&ticket.id)).count()
     }
 
     /// Fetches tickets under this claim, or under a new one, and reads them. Releases them if they cannot be read.
@@ -149,6 +177,7 @@ impl Inner {
                         profile_version: profile.version,
                         function: function.clone(),
                         proposal,
+                        backfill: None,
                     }));
                 }
                 Err(cause) => {
@@ -194,7 +223,11 @@ impl<'a> Given<'a> {
     }
 }
 
-fn pools(profile: &Profile, tickets: &[Arc<Ticket>], now: Moment) -> Vec<(Arc<Pool>, Vec<Arc<Ticket>>)> {
+pub(super) fn pools(
+    profile: &Profile,
+    tickets: &[Arc<Ticket>],
+    now: Moment,
+) -> Vec<(Arc<Pool>, Vec<Arc<Ticket>>)> {
     let members = |pool: &Pool| tickets.iter().filter(|ticket| pool.admits(ticket, now)).cloned().collect();
     profile.pools.iter().map(|pool| (pool.clone(), members(pool))).collect()
 }

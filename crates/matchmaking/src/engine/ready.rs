@@ -43,6 +43,8 @@ struct AskedMatch {
 #[derive(Debug, Serialize, Deserialize)]
 struct AskedLineup {
     rule_set: String,
+    #[serde(default)]
+    pool: String,
     version: Option<String>,
     definition: Option<(String, i64)>,
     /// The name, tickets and room of each team.
@@ -239,6 +241,7 @@ impl Inner {
                 lineup: asked.lineup.map(AskedLineup::lineup).map(Arc::new),
                 ..Proposal::new(tickets.collect::<Option<_>>()?)
             },
+            backfill: None,
         })
     }
 }
@@ -292,6 +295,7 @@ impl AskedLineup {
         };
         Self {
             rule_set: lineup.rule_set.to_string(),
+            pool: lineup.pool.to_string(),
             version: lineup.version.as_ref().map(|version| version.to_string()),
             definition: lineup.definition.as_ref().map(|(name, version)| (name.to_string(), *version)),
             teams: lineup.teams.iter().map(team).collect(),
@@ -311,6 +315,7 @@ impl AskedLineup {
         };
         Lineup {
             rule_set: self.rule_set.into(),
+            pool: self.pool.into(),
             version: self.version.map(Arc::from),
             definition: self.definition.map(|(name, version)| (name.into(), version)),
             teams: self.teams.into_iter().map(team).collect(),
@@ -329,6 +334,7 @@ mod tests {
         let id = TicketId::parse("t1").unwrap();
         let lineup = Lineup {
             rule_set: "ranked".into(),
+            pool: "all".into(),
             version: Some("7".into()),
             definition: Some(("ranked-rules".into(), 3)),
             teams: vec![Team { name: "red".into(), tickets: vec![id.clone()], open: 1 }],
@@ -340,8 +346,14 @@ mod tests {
         for lineup in [None, Some(Arc::new(lineup))] {
             proposal.lineup = lineup;
             let (id, proposal) = (MatchId::generate(), proposal.clone());
-            let match_ =
-                Match { id, profile: "p".into(), profile_version: 5, function: "f".into(), proposal };
+            let match_ = Match {
+                id,
+                profile: "p".into(),
+                profile_version: 5,
+                function: "f".into(),
+                proposal,
+                backfill: None,
+            };
             let asked = decode(&encode(&match_)).unwrap();
             assert_eq!((asked.match_id, asked.profile), (id.to_string(), "p".to_owned()));
             assert_eq!((&*asked.function, asked.profile_version), ("f", 5));

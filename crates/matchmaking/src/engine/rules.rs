@@ -1,5 +1,7 @@
 //! The built-in match function that follows a rule set.
 
+mod joining;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +12,10 @@ use rules::model::AttributeKind;
 use rules::{Options, Pass, Player, RuleSet, Value};
 use serde_json::json;
 
-use super::plugins::{MatchFunction, PluginError, PluginFuture, Pools};
+use super::plugins::{MatchFunction, PluginError, PluginFuture, Pools, ProposedJoin};
 use crate::metrics::Metrics;
-use crate::model::{Any, Assignment, Lineup, Moment, Proposal, SearchFields, Team, Ticket};
+use crate::model::{Any, Assignment, Lineup, Match, Moment, Proposal, SearchFields, Team, Ticket, TicketId};
+use crate::store::{OpenRoom, Seat};
 use crate::why::RuleSetWhy;
 use crate::wire;
 
@@ -57,7 +60,7 @@ impl RuleFunction {
     /// Finds matches in one pool after the other. A ticket that is in two pools is used once.
     fn find(&self, pools: &Pools) -> Vec<Proposal> {
         let (mut proposals, mut taken) = (Vec::new(), HashSet::new());
-        for (_, tickets) in &pools.pools {
+        for (pool, tickets) in &pools.pools {
             let free: Vec<&Arc<Ticket>> =
                 tickets.iter().filter(|ticket| !taken.contains(&ticket.id)).collect();
             let prepared: Vec<rules::Ticket> = free.iter().map(|ticket| self.prepare(ticket)).collect();
@@ -67,7 +70,12 @@ impl RuleFunction {
             self.metrics.note_rule_pass(&self.profile, &self.rules, &pass);
             for made in &pass.matches {
                 let chosen = made.tickets().map(|at| free[at].clone()).collect();
-                proposals.push(self.proposal(chosen, made, &free, &prepared));
+                let lineup = self.lineup(&pool.name, made, &free, &prepared);
+                proposals.push(Proposal {
+                    tickets: chosen,
+                    score: made.quality,
+                    lineup: Some(Arc::new(lineup)),
+                });
             }
             let matched: HashSet<usize> = pass.matches.iter().flat_map(rules::Match::tickets).collect();
             taken.extend(matched.iter().map(|at| free[*at].id.clone()));
@@ -75,13 +83,13 @@ impl RuleFunction {
         proposals
     }
 
-    fn proposal(
+    fn lineup(
         &self,
-        tickets: Vec<Arc<Ticket>>,
+        pool: &str,
         made: &rules::Match,
         free: &[&Arc<Ticket>],
         prepared: &[rules::Ticket],
-    ) -> Proposal {
+    ) -> Lineup {
         let mut roles = HashMap::new();
         let teams = made.teams.iter().map(|team| {
             let mut of_players = team.roles.iter();
@@ -95,15 +103,15 @@ impl RuleFunction {
             let tickets = team.tickets.iter().map(|at| free[*at].id.clone()).collect();
             Team { name: team.name.clone(), tickets, open: team.open }
         });
-        let lineup = Lineup {
+        Lineup {
             rule_set: self.rules.name.clone(),
+            pool: pool.into(),
             version: self.rules.version.clone(),
             definition: self.definition.clone(),
             teams: teams.collect(),
             roles,
             regions: made.regions.clone(),
-        };
-        Proposal { tickets, score: made.quality, lineup: Some(Arc::new(lineup)) }
+        }
     }
 
     /// Reads the attributes of the rule set from a ticket's fields.
@@ -188,6 +196,20 @@ impl MatchFunction for RuleFunction {
     fn refuse(&self, ticket: &Ticket) -> Option<String> {
         let refusal = self.prepare(ticket).check(&self.rules).err()?;
         Some(format!("rule set {}: {}", self.rules.name, refusal.reason))
+    }
+
+    fn seats(&self, match_: &Match, region: Option<&str>, now: Moment) -> Option<BTreeMap<TicketId, Seat>> {
+        Some(self.seats_of(match_, region, now))
+    }
+
+    fn fill<'a>(&'a self, rooms: &'a [OpenRoom], pools: &'a Pools) -> PluginFuture<'a, Vec<ProposedJoin>> {
+        let (function, rooms, pools) = (self.clone(), rooms.to_vec(), pools.clone());
+        let filling = async move {
+            tokio::task::spawn_blocking(move || function.find_joins(&rooms, &pools))
+                .await
+                .map_err(PluginError::from)
+        };
+        filling.boxed()
     }
 
     fn why(&self, ticket: &Ticket, others: &[Arc<Ticket>], now: Moment) -> Option<RuleSetWhy> {
@@ -317,7 +339,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::model::{Pool, TicketId};
+    use crate::model::Pool;
 
     const RULES: &str = "name = \"ranked\"\nversion = \"7\"\nrole_attribute = \"roles\"\n[attributes.skill]\ntype = \"number\"\n\
         [attributes.roles]\ntype = \"string-list\"\ndefault = []\n[teams.red]\nmax = 2\nroles = { tank = 1, healer = 1 }\n\

@@ -35,7 +35,8 @@ impl Inner {
         let (claim, active) = (proposed.claim, &proposed.active);
         let assigning =
             by_profile.into_iter().map(|(name, matches)| self.settle_or_ask(active, name, matches, claim));
-        let ((), settled) = tokio::join!(self.release(claim, &unmatched), join_all(assigning));
+        let ((), (), settled) =
+            tokio::join!(self.release(claim, &unmatched), self.join(proposed.joins), join_all(assigning));
         self.settling.fetch_sub(size, Ordering::Relaxed);
         let tick = Tick {
             fetched: proposed.fetched,
@@ -59,14 +60,14 @@ impl Inner {
         matches: Vec<Match>,
         claim: Claim,
     ) -> Tick {
-        let matches: Arc<[Match]> = matches.into();
+        let matches: Arc<[Match]> = self.with_backfills(active, &profile, matches).into();
         let mut servers = self.find_servers(active, &profile, &matches).await;
         let mut failures = usize::from(servers.is_throttled);
         if let Some((step, cause)) = servers.failure.take() {
             self.record_failure(&profile, step, &cause);
             failures += 1;
         }
-        let assigned = match self.write(&profile, &matches, claim, &mut servers).await {
+        let assigned = match self.write(active, &profile, &matches, claim, &mut servers).await {
             Ok(assigned) => assigned,
             Err(error) => {
                 // The write may have succeeded. Releasing assigned tickets does no harm, and the sweeper finds out
@@ -152,6 +153,7 @@ impl Inner {
     /// Assigns the matches that have a server. Returns those that were assigned.
     async fn write(
         &self,
+        active: &ActiveProfiles,
         profile: &str,
         matches: &[Match],
         claim: Claim,
@@ -189,6 +191,7 @@ impl Inner {
                 tickets: match_.tickets.iter().map(|ticket| ticket.id.clone()).collect(),
                 assignments,
                 encoded_match: wire::encode_match(match_, shared, each, servers.is_fenced, now, traceparent),
+                room: self.new_room(active, match_, assignment),
             }
         };
         let groups: Vec<AssignmentGroup> = found.iter().map(group).collect();
@@ -203,11 +206,14 @@ impl Inner {
         let waited = self.metrics.time_to_assignment.get_or_create(&labels).clone();
         let now = Moment::from(self.clock.now());
         let mut assigned = HashSet::with_capacity(found.len());
-        for ((match_, _), outcome) in found.into_iter().zip(outcomes) {
+        for (((match_, _), group), outcome) in found.into_iter().zip(&groups).zip(outcomes) {
             let is_stale = matches!(outcome, AssignOutcome::Stale(_));
             match outcome {
                 AssignOutcome::Assigned => {
                     assigned.insert(match_.id);
+                    if group.room.is_some() {
+                        self.metrics.backfill_opened(profile);
+                    }
                     match_
                         .tickets
                         .iter()

@@ -21,7 +21,7 @@ use webhook::{MessageId, Secrets};
 
 use super::plugins::{AllocationError, AllocationResponse, Allocator, Assigner, PluginError, PluginFuture};
 use crate::allocation::AbandonedMatch;
-use crate::model::{Assignment, Match, MatchId, Team, Ticket, TicketId};
+use crate::model::{Assignment, BackfillId, Match, MatchId, Team, Ticket, TicketId};
 use crate::wire;
 
 /// The largest response body that is read.
@@ -77,6 +77,9 @@ struct RequestedMatch<'a> {
     definition_version: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     teams: Vec<RequestedTeam<'a>>,
+    /// The backfill that the match gets for its open places, for the game server to acknowledge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backfill_id: Option<&'a str>,
     /// The regions that suit all players, the best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     regions: Vec<RequestedRegion<'a>>,
@@ -287,6 +290,7 @@ fn requested_match(match_: &Match) -> RequestedMatch<'_> {
         definition: definition.map(|(name, _)| &**name),
         definition_version: definition.map(|(_, version)| *version),
         teams: lineup.iter().flat_map(|lineup| &lineup.teams).map(requested_team).collect(),
+        backfill_id: match_.backfill.as_ref().map(BackfillId::as_str),
         regions: lineup
             .iter()
             .flat_map(|lineup| &lineup.regions)

@@ -4,12 +4,13 @@
 //! it is pending under the claim with which it was added, so a ticket that was released or claimed elsewhere has left
 //! the backfill without a write to it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::Timestamp;
 use bytes::Bytes;
 
-use super::{Rules, UnrecordedBatch};
+use super::{Room, Rules, Seat, UnrecordedBatch};
 use crate::model::{BackfillId, TicketId};
 
 /// The data of a backfill: encoded parts of an Open Match `Backfill`, each replaced as a whole.
@@ -21,6 +22,8 @@ pub struct BackfillData {
     /// Search fields and extensions.
     pub fields: Bytes,
     pub persistent: Bytes,
+    /// The match under way, if a rule set fills it.
+    pub room: Option<Room>,
 }
 
 /// A backfill to create. Its generation is 1.
@@ -65,6 +68,8 @@ pub struct AcknowledgedBackfill {
     pub data: BackfillData,
     /// The tickets to assign, oldest first if their ids sort by age.
     pub waiting: Vec<TicketId>,
+    /// Their seats, if a rule set fills the backfill.
+    pub seats: BTreeMap<TicketId, Seat>,
     /// The assigned tickets that no answer has listed yet, because an earlier call was interrupted.
     pub unlisted: Vec<TicketId>,
 }

@@ -6,6 +6,7 @@ mod claims;
 mod parties;
 mod players;
 mod ready;
+mod rooms;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -324,6 +325,9 @@ impl Memory {
                 }
                 matches.extend_from_slice(&group.encoded_match);
                 tickets.extend_from_slice(&group.tickets);
+                if let Some(new) = &group.room {
+                    state.insert_room(new, now);
+                }
             }
             outcomes.push(outcome);
         }

@@ -13,6 +13,7 @@ mod lock;
 mod parties;
 mod players;
 mod ready;
+mod rooms;
 mod scripts;
 mod trials;
 
@@ -433,12 +434,18 @@ impl Redis {
         let check = if self.rules.check_tickets { "1" } else { "0" };
         let lifetime = self.rules.assigned_ttl.as_millis() as u64;
         let tickets = || groups.iter().flat_map(|group| &group.tickets);
-        let own = std::iter::once(self.keys.events())
+        let fences = || groups.iter().filter_map(|group| group.fence);
+        let own = [self.keys.events(), self.keys.backfill_acks()]
+            .into_iter()
             .chain(tickets().map(|id| self.keys.ticket(id)))
             .chain(tickets().map(|id| self.keys.assign(id)))
-            .chain(groups.iter().filter_map(|group| group.fence).map(|id| self.keys.abandoned(&id)));
+            .chain(fences().map(|id| self.keys.abandoned(&id)))
+            .chain(
+                groups.iter().filter_map(|group| group.room.as_ref()).map(|new| self.keys.backfill(&new.id)),
+            );
         let add = |step: &mut Call| {
-            step.arg(check).arg(lifetime).arg(tickets().count());
+            step.arg(check).arg(lifetime).arg(tickets().count()).arg(fences().count());
+            step.arg(self.rules.backfill_ttl().as_millis() as u64);
             for group in groups {
                 let is_fenced = if group.fence.is_some() { "1" } else { "0" };
                 let assignments = group.assignments.all();
@@ -449,6 +456,14 @@ impl Redis {
                     .arg(&group.encoded_match[..])
                     .arg(assignments.len());
                 assignments.iter().for_each(|assignment| step.arg(&assignment[..]).end());
+                let Some(new) = &group.room else {
+                    step.arg("0").end();
+                    continue;
+                };
+                step.arg("1").arg(&new.fixed[..]);
+                step.arg(rooms::to_json(&new.room.origin)).arg(rooms::to_json(&new.room.teams));
+                let seat = |id: &TicketId| new.seats.get(id).cloned().unwrap_or_default();
+                group.tickets.iter().for_each(|id| step.arg(rooms::to_json(&seat(id))).end());
             }
         };
         let (key, obstacles): (Option<String>, Vec<(i64, bool)>) =

@@ -91,6 +91,7 @@ fn profile(tag: &str, dice: &Dice) -> Profile {
             }
         }),
         ready_check: None,
+        backfill: false,
     }
 }
 

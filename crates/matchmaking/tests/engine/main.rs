@@ -4,6 +4,7 @@
 
 mod allocation;
 mod assigners;
+mod backfills;
 mod chance;
 mod copying;
 mod faults;

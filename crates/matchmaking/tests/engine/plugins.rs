@@ -88,6 +88,7 @@ pub(crate) fn duels() -> Profile {
         version: 0,
         max_wait: None,
         ready_check: None,
+        backfill: false,
     }
 }
 

@@ -157,6 +157,7 @@ fn group(tickets: &[TicketId]) -> AssignmentGroup {
         tickets: tickets.to_vec(),
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
         encoded_match: made,
+        room: None,
     }
 }
 

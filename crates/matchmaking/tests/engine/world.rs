@@ -18,7 +18,9 @@ use matchmaking::model::{Moment, TicketId};
 use matchmaking::store::{
     AfterNotify, BatchRange, Coordination, FetchedTickets, NewTicket, RedisServers, Rules, UnrecordedBatch,
 };
-use matchmaking::{Engine, Frontend, FrontendConfig, MatchRecorder, Metrics, Players, Queue, Store};
+use matchmaking::{
+    Backfills, Engine, Frontend, FrontendConfig, MatchRecorder, Metrics, Players, Queue, Store,
+};
 use prometheus_client::registry::Registry;
 use proto::openmatch::{Assignment, SearchFields, Ticket};
 use proto::playhouse::{MatchMade, MatchesMade};
@@ -215,6 +217,11 @@ impl World {
             .with_recorder(recorder)
     }
 
+    /// Returns the use cases of game servers.
+    pub(crate) fn backfills(&self) -> Backfills {
+        self.frontend.backfills().clone().with_recorder(self.journal.clone())
+    }
+
     /// Creates a ticket as a client does.
     pub(crate) async fn ticket(&self, tags: &[&str]) -> TicketId {
         let fields = SearchFields { tags: owned(tags), ..Default::default() };
@@ -227,6 +234,12 @@ impl World {
             double_args: [(field.to_owned(), number)].into_iter().collect(),
             ..Default::default()
         };
+        self.create(Ticket { search_fields: MessageField::some(fields), ..Default::default() }).await
+    }
+
+    /// Creates a ticket with these tags and numbers.
+    pub(crate) async fn ticket_of_fields(&self, tags: Vec<String>, numbers: Vec<(String, f64)>) -> TicketId {
+        let fields = SearchFields { tags, double_args: numbers.into_iter().collect(), ..Default::default() };
         self.create(Ticket { search_fields: MessageField::some(fields), ..Default::default() }).await
     }
 

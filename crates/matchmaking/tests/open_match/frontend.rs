@@ -33,6 +33,7 @@ pub(crate) async fn assign(served: &Served, id: &str, connection: &str) {
         tickets: vec![TicketId::parse(id).unwrap()],
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
         encoded_match: made.encode_to_bytes(),
+        room: None,
     };
     let assigned = served.store.assign(&[group]).await.unwrap();
     served.store.notify(&assigned.batches, AfterNotify::Remove).await.unwrap();

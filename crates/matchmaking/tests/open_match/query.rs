@@ -196,6 +196,7 @@ async fn assigned_ticket_is_not_found() {
         tickets: vec![TicketId::parse(&assigned).unwrap()],
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
         encoded_match: made.encode_to_bytes(),
+        room: None,
     };
     let done = served.store.assign(&[group]).await.unwrap();
     served.store.notify(&done.batches, AfterNotify::Remove).await.unwrap();

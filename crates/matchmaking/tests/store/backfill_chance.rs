@@ -12,8 +12,8 @@ use futures::future::{BoxFuture, join_all};
 use matchmaking::MatchRecorder;
 use matchmaking::model::{BackfillId, TicketId};
 use matchmaking::store::{
-    AcknowledgeOutcome, AfterNotify, AssignBackfillOutcome, ClaimOutcome, ClaimRequest, DeleteOutcome,
-    Holder, UnrecordedBatch,
+    AcknowledgeOutcome, AfterNotify, AssignBackfillOutcome, Assignments, ClaimOutcome, ClaimRequest,
+    DeleteOutcome, Holder, UnrecordedBatch,
 };
 use proto::openmatch::Backfill;
 use testkit::{Seed, eventually};
@@ -244,7 +244,9 @@ async fn crash_while_acknowledging(process: &Tickets, world: &World, rng: &mut R
     tokio::task::yield_now().await;
     let (match_, assignment) = (group(&backfill.id, found.waiting.clone()), server(&backfill.id).unwrap());
     let assignment = assignment.encode_to_bytes();
-    let assigned = process.assign_backfill(&id, &found.waiting, &assignment, &match_.encoded_match).await;
+    let assigned = process
+        .assign_backfill(&id, &found.waiting, &Assignments::Shared(assignment.clone()), &match_.encoded_match)
+        .await;
     if let AssignBackfillOutcome::Assigned(batch) = assigned.unwrap() {
         world.count("crashed");
         world.assert_were_in(&backfill.id, found.waiting);

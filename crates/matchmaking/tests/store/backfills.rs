@@ -6,7 +6,7 @@ use buffa::{Message, MessageField};
 use futures::TryStreamExt;
 use matchmaking::model::{BackfillId, Bounds, Filter, Moment, Pool, TicketId};
 use matchmaking::store::{
-    AcknowledgeOutcome, AssignBackfillOutcome, ClaimOutcome, ClaimRequest, DeleteOutcome, Holder,
+    AcknowledgeOutcome, AssignBackfillOutcome, Assignments, ClaimOutcome, ClaimRequest, DeleteOutcome, Holder,
 };
 use matchmaking::{Error, Frontend, ProposedBackfill};
 use proto::openmatch::{Assignment, Backfill, SearchFields};
@@ -238,8 +238,15 @@ async fn cancelled_ticket_does_not_block_the_others(setup: Setup) {
     assert_eq!(found.waiting, ids([1, 2]));
     assert_eq!(tickets.delete(&id(1)).await.unwrap(), DeleteOutcome::Deleted);
     let (match_, assignment) = (group("server", ids([1, 2])), server("server").unwrap().encode_to_bytes());
-    let assigned =
-        tickets.assign_backfill(&backfill, &found.waiting, &assignment, &match_.encoded_match).await.unwrap();
+    let assigned = tickets
+        .assign_backfill(
+            &backfill,
+            &found.waiting,
+            &Assignments::Shared(assignment.clone()),
+            &match_.encoded_match,
+        )
+        .await
+        .unwrap();
     assert!(matches!(assigned, AssignBackfillOutcome::Refused(left) if left == ids([1])));
     assert_eq!(tickets.connection_of(&id(2)).await, None, "nothing was assigned");
     assert_eq!(acknowledge(&tickets.frontend, &created, "server").await, ids([2]));
@@ -289,7 +296,14 @@ async fn interrupted_acknowledgement_lists_its_tickets_again(setup: Setup) {
     let backfill = BackfillId::parse(&created.id).unwrap();
     // The process dies after it has assigned the tickets, and the recovery notifies the players.
     let (match_, assignment) = (group("server", ids([0, 1])), server("server").unwrap().encode_to_bytes());
-    let assigned = tickets.assign_backfill(&backfill, &ids([0, 1]), &assignment, &match_.encoded_match).await;
+    let assigned = tickets
+        .assign_backfill(
+            &backfill,
+            &ids([0, 1]),
+            &Assignments::Shared(assignment.clone()),
+            &match_.encoded_match,
+        )
+        .await;
     let AssignBackfillOutcome::Assigned(batch) = assigned.unwrap() else { panic!("both wait") };
     tickets.notify(&[batch], matchmaking::store::AfterNotify::Keep).await.unwrap();
     assert_eq!(acknowledge(&tickets.frontend, &created, "server").await, ids([0, 1]));

@@ -72,6 +72,7 @@ async fn run_every_backfill_step(tickets: &Tickets) {
     backfills.update(Some(created.clone())).await.unwrap();
     backfills.delete(&created.id).await.unwrap();
     backfills.create(Some(crate::backfills::tagged("another"))).await.unwrap();
+    crate::rooms::run_every_step(tickets, [24, 25, 26, 27]).await;
     assert_eq!(tickets.expire_backfills().await.unwrap().backfills, 0);
 }
 

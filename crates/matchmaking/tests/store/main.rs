@@ -64,6 +64,8 @@ mod querying_redis;
 mod reading;
 mod ready;
 mod ready_chance;
+mod room_chance;
+mod rooms;
 mod servers;
 mod setup;
 mod watching;

@@ -367,6 +367,7 @@ pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> AssignmentGroup {
         tickets,
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
         encoded_match: made,
+        room: None,
     }
 }
 

@@ -25,17 +25,19 @@ pub(super) async fn run(args: Backfills) -> anyhow::Result<ExitStatus> {
 fn list(found: &Value) -> String {
     let backfills = items(found, "backfills");
     let mut lines = vec![format!(
-        "{:<24} {:<8} {:>10} {:>8} {:>14}",
-        "backfill", "state", "generation", "waiting", "acknowledged"
+        "{:<24} {:<8} {:>10} {:>4} {:>8} {:>14}  {}",
+        "backfill", "state", "generation", "open", "waiting", "acknowledged", "profile"
     )];
     lines.extend(backfills.iter().map(|backfill| {
         format!(
-            "{:<24} {:<8} {:>10} {:>8} {:>14}",
+            "{:<24} {:<8} {:>10} {:>4} {:>8} {:>14}  {}",
             text(&backfill["id"]),
             text(&backfill["state"]),
             backfill["generation"].as_i64().unwrap_or_default(),
+            backfill["open"].as_u64().map_or_else(|| "-".to_owned(), |open| open.to_string()),
             items(backfill, "waiting").len(),
             acknowledged(backfill),
+            backfill["match_profile"].as_str().unwrap_or("-"),
         )
     }));
     let count = found["count"].as_u64().unwrap_or_default();

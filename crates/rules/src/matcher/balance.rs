@@ -42,7 +42,8 @@ impl Search<'_, '_> {
 
     /// Swaps tickets while that makes the teams more equal and the lineup stays a match.
     pub(super) fn improve(&mut self) {
-        if self.judge.rules.quality.balance <= 0.0 || self.lineup.len() < 2 {
+        // Players of a match under way stay in their team.
+        if self.judge.rules.quality.balance <= 0.0 || self.lineup.len() < 2 || self.seated.is_some() {
             return;
         }
         let mut imbalance = self.judge.imbalance(&self.lineup);

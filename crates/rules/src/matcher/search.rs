@@ -61,6 +61,8 @@ pub(super) struct Search<'a, 'b> {
     /// Whether the rules sort candidates.
     sorts: bool,
     candidates: Vec<usize>,
+    /// The lineup of a match under way, which every lineup begins with.
+    pub(super) seated: Option<&'b Lineup>,
     pub(super) lineup: Lineup,
     pub(super) counts: Vec<usize>,
     /// The lowest and highest number of the lineup for each of `ranges`.
@@ -81,8 +83,41 @@ impl<'a, 'b> Search<'a, 'b> {
         budget: u32,
         evaluations: &'b mut [Evaluations],
     ) -> Self {
+        let age = judge.pool[pivot].age(judge.now);
+        Self::with_age(judge, pivot, age, budget, evaluations)
+    }
+
+    /// Prepares a search around a ticket that joins a match under way.
+    pub(super) fn under_way(
+        judge: Judge<'a>,
+        pivot: usize,
+        seated: &'b Lineup,
+        budget: u32,
+        evaluations: &'b mut [Evaluations],
+    ) -> Self {
+        let tickets = seated.iter().flatten().chain([&pivot]);
+        let age = tickets.map(|ticket| judge.pool[*ticket].age(judge.now)).fold(0.0, f64::max);
+        let mut search = Self::with_age(judge, pivot, age, budget, evaluations);
+        search.seated = Some(seated);
+        search.min.fill(0);
+        // There is no list of candidates by text and region, so that these rules are checked as the others are.
         let rules = judge.rules;
-        let pivot_age = judge.pool[pivot].age(judge.now);
+        let by_list =
+            search.texts.drain(..).map(|(rule, _)| rule).chain(search.latency.take().map(|(rule, _)| rule));
+        let bounds = by_list.map(|rule| (rule, rules.rules[rule].lasting_bounds(rules)));
+        search.lasting.extend(bounds.filter(|(_, bounds)| bounds.min || bounds.max));
+        search.clear();
+        search
+    }
+
+    fn with_age(
+        judge: Judge<'a>,
+        pivot: usize,
+        pivot_age: f64,
+        budget: u32,
+        evaluations: &'b mut [Evaluations],
+    ) -> Self {
+        let rules = judge.rules;
         let (mut lasting, mut ranges, mut texts, mut latency) = (Vec::new(), Vec::new(), Vec::new(), None);
         for (at, rule) in rules.conditions() {
             let follows_pivot =
@@ -137,6 +172,7 @@ impl<'a, 'b> Search<'a, 'b> {
             latency,
             sorts: rules.rules.iter().any(|rule| matches!(rule.kind, RuleKind::Sort { .. })),
             candidates: Vec::new(),
+            seated: None,
             lineup: vec![Vec::new(); rules.slots.len()],
             counts: vec![0; rules.slots.len()],
             now,
@@ -360,11 +396,55 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
+    /// Takes all tickets out that may be: all but those of a match under way.
     fn clear(&mut self) {
         self.lineup.iter_mut().for_each(Vec::clear);
         self.counts.fill(0);
         self.now.fill((f64::INFINITY, f64::NEG_INFINITY));
         self.added.clear();
+        let Some(seated) = self.seated else { return };
+        self.lineup.clone_from(seated);
+        for (slot, tickets) in seated.iter().enumerate() {
+            self.counts[slot] = self.judge.size(tickets);
+        }
+        for (at, (_, attribute, party, _)) in self.ranges.iter().enumerate() {
+            for ticket in seated.iter().flatten() {
+                let (low, high) = range(&self.judge.pool[*ticket], *attribute, *party);
+                self.now[at] = (self.now[at].0.min(low), self.now[at].1.max(high));
+            }
+        }
+    }
+
+    /// Lets the pivot join the match under way: alone, or else together with some of these others. Returns the new lineup.
+    pub(super) fn join(&mut self, others: &[usize], most: usize) -> Option<Lineup> {
+        let slots = self.slots_for_pivot();
+        let mut has_place = false;
+        for slot in slots {
+            self.clear();
+            if self.add(self.pivot, slot) {
+                if self.is_match() {
+                    return Some(std::mem::take(&mut self.lineup));
+                }
+                has_place = true;
+            }
+        }
+        if !has_place {
+            return None;
+        }
+        self.clear();
+        let mut candidates = std::mem::take(&mut self.candidates);
+        for ticket in others.iter().copied().take(most * SCANNED_PER_CANDIDATE) {
+            self.compared += 1;
+            if self.add_anywhere(ticket) {
+                self.undo();
+                candidates.push(ticket);
+            }
+            if candidates.len() == most {
+                break;
+            }
+        }
+        self.candidates = candidates;
+        self.search_all().then(|| std::mem::take(&mut self.lineup))
     }
 
     /// Returns whether a player of the ticket is in the lineup already, through another ticket.
@@ -456,10 +536,14 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// Returns whether the lineup is a match. Counts the evaluation of each rule.
     pub(super) fn is_match(&mut self) -> bool {
-        if !self.judge.is_complete(&self.lineup) {
+        let judge = self.judge;
+        let has_sizes = match self.seated {
+            Some(_) => judge.has_places(&self.lineup),
+            None => judge.is_complete(&self.lineup),
+        };
+        if !has_sizes {
             return false;
         }
-        let judge = self.judge;
         for (at, rule) in judge.rules.conditions() {
             let passed = judge.passes(rule, &self.lineup);
             if !self.note(at, passed) {

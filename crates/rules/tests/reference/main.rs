@@ -1,6 +1,7 @@
 //! The matcher beside a slow and obvious one, on small random pools.
 
 mod condition;
+mod joins;
 mod players;
 mod schedule;
 mod setup;

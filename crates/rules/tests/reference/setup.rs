@@ -74,12 +74,21 @@ impl Setup {
 
     /// Returns whether teams are a match. Nothing of the crate is used.
     pub(crate) fn is_match(&self, teams: &Teams<'_>) -> bool {
+        self.holds(teams, true)
+    }
+
+    /// Returns whether the teams of a match under way follow the rules: their minima do not count.
+    pub(crate) fn follows_rules(&self, teams: &Teams<'_>) -> bool {
+        self.holds(teams, false)
+    }
+
+    fn holds(&self, teams: &Teams<'_>, have_minima: bool) -> bool {
         let tickets: Vec<&Ticket> = teams.iter().flatten().copied().collect();
         let ids: Vec<&str> =
             tickets.iter().flat_map(|ticket| &ticket.players).map(|player| &*player.id).collect();
         let needs_region = self.conditions.iter().any(|condition| condition.needs_region(&tickets));
         ids.iter().collect::<BTreeSet<_>>().len() == ids.len()
-            && self.slots().iter().zip(teams).all(|(shape, team)| shape.admits(team, &tickets))
+            && self.slots().iter().zip(teams).all(|(shape, team)| shape.admits(team, &tickets, have_minima))
             && self.conditions.iter().all(|condition| condition.holds(teams))
             && (!needs_region || REGIONS.iter().any(|region| self.admits_region(region, &tickets)))
     }
@@ -184,8 +193,9 @@ fn plays(player: &Player, role: &str) -> bool {
 }
 
 impl TeamShape {
-    fn admits(&self, team: &[&Ticket], tickets: &[&Ticket]) -> bool {
+    fn admits(&self, team: &[&Ticket], tickets: &[&Ticket], has_minimum: bool) -> bool {
         let min = if self.age.of(tickets) >= 20.0 { self.relaxed } else { self.min };
+        let min = if has_minimum { min } else { 0 };
         let players: Vec<&Player> = team.iter().flat_map(|ticket| &ticket.players).collect();
         // Some player takes the role of the tank, all others have another one.
         let has_tank = (0..players.len()).any(|tank| {

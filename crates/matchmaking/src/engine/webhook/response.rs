@@ -174,6 +174,7 @@ mod tests {
             profile_version: 0,
             function: "f".into(),
             proposal: Proposal::new(Vec::new()),
+            backfill: None,
         })
     }
 

@@ -11,22 +11,24 @@ use crate::error::Error;
 use crate::model::{BackfillId, TicketId};
 use crate::store::changes::ChangeKind;
 use crate::store::{
-    AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, BackfillChange, BackfillData,
-    BackfillStatus, Claim, ExpiredBackfills, NewBackfill, UpdateBackfillOutcome,
+    AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, Assignments, BackfillChange,
+    BackfillData, BackfillStatus, Claim, ExpiredBackfills, NewBackfill, Seat, UpdateBackfillOutcome,
 };
 
 #[derive(Debug)]
 pub(super) struct MemoryBackfill {
-    data: BackfillData,
-    acknowledged: Timestamp,
+    pub(super) data: BackfillData,
+    pub(super) acknowledged: Timestamp,
     /// The tickets that wait for the game server, each with the claim that holds it.
-    waiting: BTreeMap<TicketId, Claim>,
+    pub(super) waiting: BTreeMap<TicketId, Claim>,
+    /// The seats of a match that a rule set fills, also of tickets that wait.
+    pub(super) seats: BTreeMap<TicketId, Seat>,
     /// Assigned tickets that no answer has listed yet.
-    unlisted: BTreeSet<TicketId>,
+    pub(super) unlisted: BTreeSet<TicketId>,
 }
 
 impl MemoryBackfill {
-    fn is_expired(&self, now: Timestamp, expiry: Duration) -> bool {
+    pub(super) fn is_expired(&self, now: Timestamp, expiry: Duration) -> bool {
         now.distance(self.acknowledged) >= expiry
     }
 }
@@ -34,15 +36,17 @@ impl MemoryBackfill {
 impl State {
     fn insert_backfill(&mut self, backfill: &NewBackfill, now: Timestamp) {
         let NewBackfill { id, fixed, fields, persistent } = backfill.clone();
-        let data = BackfillData { generation: 1, fixed, fields, persistent };
-        let (waiting, unlisted) = Default::default();
-        self.backfills.insert(id, MemoryBackfill { data, acknowledged: now, waiting, unlisted });
+        let data = BackfillData { generation: 1, fixed, fields, persistent, room: None };
+        self.backfills.insert(id, MemoryBackfill::new(data, BTreeMap::new(), now));
     }
 
     /// Returns the tickets that are still pending under the claim that the backfill knows, and forgets the others.
-    fn waiting_tickets(&mut self, id: &BackfillId) -> Vec<TicketId> {
+    pub(super) fn waiting_tickets(&mut self, id: &BackfillId) -> Vec<TicketId> {
         let Some(backfill) = self.backfills.get_mut(id) else { return Vec::new() };
-        backfill.waiting.retain(|ticket, claim| self.pending.get(ticket) == Some(claim));
+        let has_left = |(ticket, claim): &(&TicketId, &Claim)| self.pending.get(*ticket) != Some(*claim);
+        let left: Vec<TicketId> =
+            backfill.waiting.iter().filter(has_left).map(|(id, _)| id.clone()).collect();
+        left.iter().for_each(|ticket| backfill.leave(ticket));
         backfill.waiting.keys().cloned().collect()
     }
 
@@ -54,7 +58,7 @@ impl State {
         }
         self.changed(ChangeKind::Released, &waiting);
         if let Some(backfill) = self.backfills.get_mut(id) {
-            backfill.waiting.clear();
+            waiting.iter().for_each(|ticket| backfill.leave(ticket));
         }
         waiting.len()
     }
@@ -65,7 +69,9 @@ impl State {
         match change {
             BackfillChange::Create(_) => existing.is_none(),
             BackfillChange::Update { generation, .. } => existing.is_some_and(|backfill| {
-                backfill.data.generation == *generation && !backfill.is_expired(now, expiry)
+                let data = &backfill.data;
+                // Engines alone fill those of rule sets.
+                data.generation == *generation && data.room.is_none() && !backfill.is_expired(now, expiry)
             }),
         }
     }
@@ -118,13 +124,9 @@ impl Memory {
         }
         state.release_waiting(id);
         let Some(backfill) = state.backfills.get_mut(id) else { return Ok(UpdateBackfillOutcome::NotFound) };
-        let BackfillData { generation, fixed, .. } = &backfill.data;
-        backfill.data = BackfillData {
-            generation: generation + 1,
-            fixed: fixed.clone(),
-            fields: fields.clone(),
-            persistent: persistent.clone(),
-        };
+        backfill.data.generation += 1;
+        backfill.data.fields = fields.clone();
+        backfill.data.persistent = persistent.clone();
         Ok(UpdateBackfillOutcome::Updated(backfill.data.clone()))
     }
 
@@ -146,14 +148,16 @@ impl Memory {
         }
         backfill.acknowledged = now;
         let (data, unlisted) = (backfill.data.clone(), backfill.unlisted.iter().cloned().collect());
-        Ok(AcknowledgeOutcome::Acknowledged(AcknowledgedBackfill { data, waiting, unlisted }))
+        let seat = |id: &TicketId| Some((id.clone(), backfill.seats.get(id)?.clone()));
+        let seats = waiting.iter().filter_map(seat).collect();
+        Ok(AcknowledgeOutcome::Acknowledged(AcknowledgedBackfill { data, waiting, seats, unlisted }))
     }
 
     pub(in crate::store) async fn assign_backfill(
         &self,
         id: &BackfillId,
         tickets: &[TicketId],
-        assignment: &Bytes,
+        assignments: &Assignments,
         encoded_match: &Bytes,
     ) -> Result<AssignBackfillOutcome, Error> {
         let (mut state, now) = self.state();
@@ -164,13 +168,13 @@ impl Memory {
         };
         let left: Vec<TicketId> = tickets.iter().filter(|ticket| !is_ours(ticket)).cloned().collect();
         if let Some(backfill) = state.backfills.get_mut(id) {
-            backfill.waiting.retain(|ticket, _| !left.contains(ticket));
+            left.iter().for_each(|ticket| backfill.leave(ticket));
         }
         if !left.is_empty() {
             return Ok(AssignBackfillOutcome::Refused(left));
         }
         let expiry = now.after(self.rules.assigned_ttl);
-        for ticket in tickets {
+        for (ticket, assignment) in tickets.iter().zip(assignments.all().iter().cycle()) {
             state.assign(ticket, assignment, expiry);
             if let Some(backfill) = state.backfills.get_mut(id) {
                 backfill.waiting.remove(ticket);
@@ -184,11 +188,16 @@ impl Memory {
         &self,
         id: &BackfillId,
         tickets: &[TicketId],
-    ) -> Result<(), Error> {
-        if let Some(backfill) = self.state().0.backfills.get_mut(id) {
-            backfill.unlisted.retain(|ticket| !tickets.contains(ticket));
+    ) -> Result<bool, Error> {
+        let (mut state, _) = self.state();
+        let waiting = state.waiting_tickets(id);
+        let Some(backfill) = state.backfills.get_mut(id) else { return Ok(false) };
+        backfill.unlisted.retain(|ticket| !tickets.contains(ticket));
+        let is_done = waiting.is_empty() && backfill.unlisted.is_empty() && backfill.data.is_full();
+        if is_done {
+            state.backfills.remove(id);
         }
-        Ok(())
+        Ok(is_done)
     }
 
     pub(in crate::store) async fn live_backfills(&self) -> Result<Vec<BackfillId>, Error> {

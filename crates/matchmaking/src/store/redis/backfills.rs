@@ -7,25 +7,26 @@ use base::Timestamp;
 use bytes::Bytes;
 use redis_store::Call;
 
+use super::rooms::{read_room, read_seat};
 use super::scripts;
 use super::{BATCH, Redis, is_unreachable};
 use crate::error::Error;
 use crate::model::{BackfillId, TicketId};
 use crate::store::{
-    AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, BackfillData, BackfillStatus,
-    ExpiredBackfills, NewBackfill, UnrecordedBatch, UpdateBackfillOutcome,
+    AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, Assignments, BackfillData,
+    BackfillStatus, ExpiredBackfills, NewBackfill, UnrecordedBatch, UpdateBackfillOutcome,
 };
 
 /// How many expired backfills one script deletes. Each may have many tickets.
 const EXPIRED_AT_ONCE: usize = 100;
 
 /// The fields of a hash that [`BackfillData`] consists of.
-const FIELDS: [&str; 4] = ["generation", "fixed", "fields", "persistent"];
+const FIELDS: [&str; 6] = ["generation", "fixed", "fields", "persistent", "match", "teams"];
 
-type Parts = (Option<i64>, Option<Bytes>, Option<Bytes>, Option<Bytes>);
+type Parts = (Option<i64>, Option<Bytes>, Option<Bytes>, Option<Bytes>, Option<Bytes>, Option<Bytes>);
 
 /// The reply of `acknowledge.lua`.
-type Acknowledged = (String, i64, Bytes, Bytes, Bytes, Vec<String>, Vec<String>);
+type Acknowledged = (String, i64, Bytes, Bytes, Bytes, Bytes, Bytes, Vec<String>, Vec<Bytes>, Vec<String>);
 
 impl Redis {
     pub(in crate::store) async fn create_backfill(&self, backfill: &NewBackfill) -> Result<bool, Error> {
@@ -56,12 +57,13 @@ impl Redis {
                 all.cmd("HMGET").arg(self.keys.backfill(id)).arg(&FIELDS);
             }
             let read: Vec<Parts> = all.query_async(&mut self.servers.primary()).await?;
-            found.extend(read.into_iter().map(|(generation, fixed, fields, persistent)| {
+            found.extend(read.into_iter().map(|(generation, fixed, fields, persistent, origin, teams)| {
                 Some(BackfillData {
                     generation: generation?,
                     fixed: fixed?,
                     fields: fields?,
                     persistent: persistent?,
+                    room: read_room(&origin.unwrap_or_default(), &teams.unwrap_or_default()),
                 })
             }));
         }
@@ -78,7 +80,7 @@ impl Redis {
         let add = |step: &mut Call| {
             step.arg(millis(self.rules.backfill_expiry())).arg(&fields[..]).arg(&persistent[..]).end();
         };
-        let (state, generation, fixed): (String, i64, Bytes) =
+        let (state, generation, fixed, origin, teams): (String, i64, Bytes, Bytes, Bytes) =
             self.step(&scripts::UPDATE_BACKFILL, own, add).await?;
         Ok(match state.as_str() {
             "live" => UpdateBackfillOutcome::Updated(BackfillData {
@@ -86,6 +88,7 @@ impl Redis {
                 fixed,
                 fields: fields.clone(),
                 persistent: persistent.clone(),
+                room: read_room(&origin, &teams),
             }),
             "expired" => UpdateBackfillOutcome::Expired,
             _ => UpdateBackfillOutcome::NotFound,
@@ -122,10 +125,18 @@ impl Redis {
         if is_unreachable(&reply) {
             reply = self.run_unlocked(&scripts::ACKNOWLEDGE, own(), add).await;
         }
-        let (state, generation, fixed, fields, persistent, waiting, unlisted) = reply?;
+        let (state, generation, fixed, fields, persistent, origin, teams, waiting, seats, unlisted) = reply?;
+        let seat = |(id, seat): (&String, &Bytes)| Some((TicketId::parse(id)?, read_seat(seat)?));
         Ok(match state.as_str() {
             "live" => AcknowledgeOutcome::Acknowledged(AcknowledgedBackfill {
-                data: BackfillData { generation, fixed, fields, persistent },
+                data: BackfillData {
+                    generation,
+                    fixed,
+                    fields,
+                    persistent,
+                    room: read_room(&origin, &teams),
+                },
+                seats: waiting.iter().zip(&seats).filter_map(seat).collect(),
                 waiting: ticket_ids(&waiting),
                 unlisted: ticket_ids(&unlisted),
             }),
@@ -138,7 +149,7 @@ impl Redis {
         &self,
         id: &BackfillId,
         tickets: &[TicketId],
-        assignment: &Bytes,
+        assignments: &Assignments,
         encoded_match: &Bytes,
     ) -> Result<AssignBackfillOutcome, Error> {
         let own = [self.keys.backfill(id), self.keys.events()].into_iter();
@@ -146,7 +157,8 @@ impl Redis {
             .chain(tickets.iter().map(|id| self.keys.ticket(id)))
             .chain(tickets.iter().map(|id| self.keys.assign(id)));
         let add = |step: &mut Call| {
-            step.arg(millis(self.rules.assigned_ttl)).arg(&assignment[..]).arg(&encoded_match[..]).end();
+            step.arg(millis(self.rules.assigned_ttl)).arg(&encoded_match[..]);
+            assignments.all().iter().for_each(|assignment| step.arg(&assignment[..]).end());
         };
         let (key, left): (Option<String>, Vec<usize>) =
             self.exclusive_step(&scripts::ASSIGN_BACKFILL, own, add).await?;
@@ -164,11 +176,10 @@ impl Redis {
         &self,
         id: &BackfillId,
         tickets: &[TicketId],
-    ) -> Result<(), Error> {
-        let fields: Vec<String> = tickets.iter().map(|id| format!("a:{id}")).collect();
-        let mut command = ::redis::cmd("HDEL");
-        command.arg(self.keys.backfill(id)).arg(&fields);
-        Ok(command.query_async::<()>(&mut self.servers.primary()).await?)
+    ) -> Result<bool, Error> {
+        let own = [self.keys.backfill_acks(), self.keys.backfill(id)];
+        let add = |step: &mut Call| tickets.iter().for_each(|id| step.arg(id.as_str()).end());
+        self.run_unlocked(&scripts::MARK_LISTED, own, add).await
     }
 
     pub(in crate::store) async fn live_backfills(&self) -> Result<Vec<BackfillId>, Error> {
@@ -215,12 +226,14 @@ impl Redis {
         let (stored, acknowledged): (HashMap<String, Bytes>, Option<f64>) =
             all.query_async(&mut self.servers.primary()).await?;
         let part = |name: &str| stored.get(name).cloned();
-        let [Some(generation), Some(fixed), Some(fields), Some(persistent)] = FIELDS.map(part) else {
+        let [Some(generation), Some(fixed), Some(fields), Some(persistent), origin, teams] = FIELDS.map(part)
+        else {
             return Ok(None);
         };
+        let room = read_room(&origin.unwrap_or_default(), &teams.unwrap_or_default());
         let text = |bytes: &Bytes| std::str::from_utf8(bytes).unwrap_or_default().to_owned();
         let generation = text(&generation).parse().unwrap_or_default();
-        let data = BackfillData { generation, fixed, fields, persistent };
+        let data = BackfillData { generation, fixed, fields, persistent, room };
         let held = stored.iter().filter_map(|(field, claim)| {
             Some((TicketId::parse(field.strip_prefix("w:")?)?, text(claim).parse::<f64>().ok()?))
         });
@@ -264,6 +277,6 @@ fn ticket_ids(ids: &[String]) -> Vec<TicketId> {
     ids
 }
 
-fn millis(length: Duration) -> u64 {
+pub(super) fn millis(length: Duration) -> u64 {
     length.as_millis().try_into().unwrap_or(u64::MAX)
 }

@@ -28,7 +28,8 @@ pub(super) static DELETE: Script =
     step!("scripts/delete.lua", "scripts/parts/cancel.lua", "scripts/parts/ready.lua");
 pub(super) static DEINDEX: Script = step!("scripts/deindex.lua");
 pub(super) static ADOPT: Script = step!("scripts/adopt.lua");
-pub(super) static ASSIGN: Script = exclusive_step!("scripts/assign.lua", "scripts/parts/claims.lua");
+pub(super) static ASSIGN: Script =
+    exclusive_step!("scripts/assign.lua", "scripts/parts/claims.lua", "scripts/parts/backfill.lua");
 pub(super) static ASSIGN_GROUP: Script = exclusive_step!("scripts/assign_group.lua");
 pub(super) static NOTIFY: Script = step!("scripts/notify.lua");
 pub(super) static CHANGES: Script = step!("scripts/changes.lua");
@@ -60,6 +61,10 @@ pub(super) static DELETE_BACKFILLS: Script =
 pub(super) static ACKNOWLEDGE: Script = step!("scripts/acknowledge.lua", "scripts/parts/backfill.lua");
 pub(super) static ASSIGN_BACKFILL: Script =
     exclusive_step!("scripts/assign_backfill.lua", "scripts/parts/backfill.lua");
+pub(super) static JOIN_BACKFILLS: Script =
+    exclusive_step!("scripts/join_backfills.lua", "scripts/parts/claims.lua", "scripts/parts/backfill.lua");
+pub(super) static OPEN_BACKFILLS: Script = step!("scripts/open_backfills.lua", "scripts/parts/backfill.lua");
+pub(super) static MARK_LISTED: Script = step!("scripts/mark_listed.lua", "scripts/parts/backfill.lua");
 pub(super) static OPEN_CHECKS: Script = exclusive_step!(
     "scripts/open_checks.lua",
     "scripts/parts/claims.lua",

@@ -1,22 +1,25 @@
--- Assigns matches, each as a whole or not at all.
--- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; then the tickets of all matches; then as many assignments, in the
--- same order; then, for each match that can be abandoned, the key that marks it as abandoned; then the keys of
--- refuse_beside_lock.lua.
+-- Assigns matches, each as a whole or not at all, and creates their backfills.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] backfillAcks; then the tickets of all matches; then as many
+-- assignments, in the same order; then, for each match that can be abandoned, the key that marks it as abandoned; then, for
+-- each match that has one, its backfill; then the keys of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] '1' to check that the tickets exist, else '0'; ARGV[3] lifetime of an assigned
--- ticket in ms; ARGV[4] number of tickets; ARGV[5..] for each match: its number of tickets, '1' if it can be abandoned
--- or else '0', the claim that holds its tickets or an empty text, the encoded match for watchers and the recorder, the
--- number of assignments that follow, and the assignments: one for all tickets, or one for each.
+-- ticket in ms; ARGV[4] number of tickets; ARGV[5] number of matches that can be abandoned; ARGV[6] lifetime of a backfill's
+-- keys in ms; ARGV[7..] for each match: its number of tickets, '1' if it can be abandoned or else '0', the claim that holds its
+-- tickets or an empty text, the encoded match for watchers and the recorder, the number of assignments that follow, and the
+-- assignments: one for all tickets, or one for each; then '0', or '1' and its backfill: fixed, what made the match, its
+-- teams, and the seat of each ticket.
 -- Reply: the id of the entry in matchEvents, or nil if no match was assigned; and for each match two numbers: 0 if it was
 -- assigned, -1 if it was abandoned, else the position (from 1) of the first ticket that prevents it; and 1 if that ticket
 -- is held by another claim, else 0.
 -- Keeps: no ticket is ever assigned twice; a match under an old claim changes nothing; assignment, removal from
--- matchmaking and the matchEvents entry are one step.
+-- matchmaking, the matchEvents entry and the backfill are one step.
 -- Notifies no player: notify.lua does that once the matches are recorded.
 local check, lifetime, count = ARGV[2] == '1', ARGV[3], tonumber(ARGV[4])
-local tickets, assignments, fence = 5, 5 + count, 5 + 2 * count
+local tickets, assignments, fence = 6, 6 + count, 6 + 2 * count
+local backfill = fence + tonumber(ARGV[5])
 local matches, ids = {}, {}
 for i = 1, count do ids[i] = id_of(KEYS[tickets + i]) end
-local last, at = 0, 5
+local last, at = 0, 7
 while at <= #ARGV do
   local match = {
     first = last + 1, last = last + tonumber(ARGV[at]), made = ARGV[at + 3], given = tonumber(ARGV[at + 4]), at = at + 4,
@@ -28,6 +31,12 @@ while at <= #ARGV do
   end
   matches[#matches + 1] = match
   last, at = match.last, match.at + 1 + match.given
+  if ARGV[at] == '1' then
+    backfill = backfill + 1
+    match.backfill, match.room = KEYS[backfill], at
+    at = at + 4 + match.last - match.first
+  end
+  at = at + 1
 end
 
 -- Finds the tickets that left matchmaking. Usually all data exists, which one EXISTS shows; otherwise checks each
@@ -81,6 +90,13 @@ for number, match in ipairs(matches) do
     for i = match.first, match.last do
       call('PEXPIRE', KEYS[tickets + i], lifetime)
       done[#done + 1] = ids[i]
+    end
+    if match.backfill then
+      write_backfill(KEYS[6], match.backfill, ARGV[6], ARGV[match.room + 1], '', '')
+      call('HSET', match.backfill, 'match', ARGV[match.room + 2], 'teams', ARGV[match.room + 3])
+      for i = match.first, match.last do
+        call('HSET', match.backfill, 's:' .. ids[i], ARGV[match.room + 4 + i - match.first])
+      end
     end
   end
 end

@@ -36,7 +36,8 @@ end)
 -- Returns whether a match may write its backfill.
 local function is_current(backfill)
   if backfill.generation == 'new' then return call('EXISTS', backfill.key) == 0 end
-  return call('HGET', backfill.key, 'generation') == backfill.generation
+  -- Engines alone fill those of rule sets.
+  return call('HGET', backfill.key, 'generation') == backfill.generation and call('HEXISTS', backfill.key, 'teams') == 0
     and backfill_state(acks, backfill.key, expiry) == 'live'
 end
 
