@@ -16,7 +16,6 @@ use base::Clock;
 use base::error::chain;
 use buffa::{Message, MessageField};
 use futures::future::try_join_all;
-use futures::{Stream, StreamExt, TryStreamExt};
 use proto::openmatch;
 use runtime::fault;
 use runtime::telemetry::TraceContext;
@@ -24,7 +23,7 @@ use runtime::telemetry::TraceContext;
 use crate::error::Error;
 use crate::frontend::FrontendConfig;
 use crate::metrics::Metrics;
-use crate::model::{BackfillId, Moment, Pool, Ticket, TicketId};
+use crate::model::{BackfillId, Moment, TicketId};
 use crate::recorder::{self, MatchRecorder};
 use crate::store::{
     AcknowledgeOutcome, AssignBackfillOutcome, BackfillChange, BackfillData, Store, UpdateBackfillOutcome,
@@ -35,8 +34,6 @@ pub use self::cleaner::BackfillCleaner;
 
 /// How many tickets of a backfill are assigned in one step.
 const ASSIGNED_AT_ONCE: usize = 500;
-/// How many backfills a query reads at once.
-const READ_AT_ONCE: usize = 500;
 
 /// The use cases of game servers and match functions. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
@@ -222,30 +219,6 @@ impl Backfills {
             Some(ticket)
         };
         Ok(found.into_iter().filter_map(ticket).collect())
-    }
-
-    /// Streams the backfills that a pool admits, in pages, without expired ones. Reads them as the caller takes them.
-    pub async fn query(
-        &self,
-        pool: Pool,
-        page_size: usize,
-    ) -> Result<impl Stream<Item = Result<Vec<openmatch::Backfill>, Error>> + Send + use<>, Error> {
-        let (store, now) = (self.store.clone(), Moment::from(self.clock.now()));
-        let ids = self.store.live_backfills().await?;
-        let chunks: Vec<Vec<BackfillId>> = ids.chunks(READ_AT_ONCE).map(<[_]>::to_vec).collect();
-        let admits = move |wire: &openmatch::Backfill| {
-            let (fields, created) = wire::backfill_filter_input(wire);
-            pool.admits(&Ticket { fields, created, ..Ticket::default() }, now)
-        };
-        let read = move |ids: Vec<BackfillId>| {
-            let store = store.clone();
-            async move { store.read_backfills(&ids).await }
-        };
-        let found = futures::stream::iter(chunks).then(read).map_ok(move |chunk| {
-            let decoded = chunk.iter().flatten().filter_map(wire::backfill_from_parts).filter(&admits);
-            futures::stream::iter(decoded.map(Ok).collect::<Vec<_>>())
-        });
-        Ok(found.try_flatten().try_chunks(page_size.max(1)).map_err(|error| error.1))
     }
 
     /// Checks a backfill against the limits of tickets.

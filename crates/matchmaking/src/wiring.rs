@@ -202,13 +202,12 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
             source: source.into(),
         };
         let backend = backend.map_err(unusable)?;
-        let query = || queries.service(frontend.backfills().clone());
         opened.open_match =
-            open_match().serve(frontend.service()).serve(backend.service()).serve(query()).routes();
+            open_match().serve(frontend.service()).serve(backend.service()).serve(queries.service()).routes();
         opened.open_match_apis = BTreeMap::from([
             (OpenMatchApi::Frontend, open_match().serve(frontend.service()).routes()),
             (OpenMatchApi::Backend, open_match().serve(backend.service()).routes()),
-            (OpenMatchApi::Query, open_match().serve(query()).routes()),
+            (OpenMatchApi::Query, open_match().serve(queries.service()).routes()),
         ]);
         let follow =
             Loop::new(

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use buffa::MessageField;
+use buffa::{Message, MessageField};
+use bytes::Bytes;
 use futures::TryStreamExt;
-use matchmaking::BackendConfig;
-use matchmaking::model::{Filter, Pool};
-use proto::openmatch::{Assignment, Backfill, Match, SearchFields, Ticket};
+use matchmaking::{BackendConfig, QueryKind};
+use proto::openmatch::{
+    Assignment, Backfill, Match, Pool, QueryBackfillsResponse, SearchFields, TagPresentFilter, Ticket,
+};
 use testkit::eventually;
 
 use crate::servers::{KINDS, Kind, evaluator, function, proposal};
@@ -50,10 +52,12 @@ async fn propose(world: &World, kind: Kind, proposals: Vec<Match>) -> (Vec<Match
 
 /// Queries the backfills with a tag.
 async fn found(world: &World, tag: &str) -> Vec<Backfill> {
-    let pool = Pool { name: tag.to_owned(), filters: vec![Filter::Tag(tag.to_owned())] };
-    let pages: Vec<Vec<Backfill>> =
-        world.frontend.backfills().query(pool, 10).await.unwrap().try_collect().await.unwrap();
-    pages.concat()
+    let filter = TagPresentFilter { tag: tag.to_owned(), ..Default::default() };
+    let pool = Pool { name: tag.to_owned(), tag_present_filters: vec![filter], ..Default::default() };
+    let pages = world.queries().query(Some(pool), QueryKind::Backfills).await.unwrap();
+    let pages: Vec<Bytes> = pages.try_collect().await.unwrap();
+    let read = |page: &Bytes| QueryBackfillsResponse::decode_from_slice(page).unwrap().backfills;
+    pages.iter().flat_map(read).collect()
 }
 
 async fn acknowledge(world: &World, backfill: &Backfill, connection: &str) -> Vec<String> {

@@ -12,7 +12,7 @@ use matchmaking::model::{SearchFields, TicketId};
 use matchmaking::store::{Coordination, RedisServers, Rules, UnrecordedBatch};
 use matchmaking::{
     Backend, BackendConfig, Error, Frontend, FrontendConfig, HostRules, MatchRecorder, Metrics, OpenMatch,
-    Store,
+    Queries, QueryConfig, Store,
 };
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -145,6 +145,17 @@ impl World {
             Wire::Rest => Director::Rest(listening, reqwest::Client::new()),
             _ => Director::grpc(listening),
         }
+    }
+
+    /// Returns the queries of one process.
+    pub(crate) fn queries(&self) -> Queries {
+        let config = QueryConfig {
+            page_size: 10,
+            max_memory: 1 << 30,
+            max_age: Duration::ZERO,
+            idle_timeout: Duration::from_secs(300),
+        };
+        Queries::new(self.store.clone(), config, self.metrics.clone())
     }
 
     /// Creates a ticket.

@@ -89,7 +89,7 @@ impl Served {
             .allow_origins(origins.to_vec())
             .serve(frontend.service())
             .serve(backend.service())
-            .serve(queries.service(frontend.backfills().clone()));
+            .serve(queries.service());
         let listening = Listening::start(open_match, frontend, origins);
         Self { store, address: listening.address, client: Client::new(), _listening: listening }
     }

@@ -27,16 +27,34 @@ pub(super) struct MemoryBackfill {
 
 impl MemoryBackfill {
     fn is_expired(&self, now: Timestamp, expiry: Duration) -> bool {
-        now.distance(self.acknowledged) >= expiry
+        self.expires(expiry) <= now
+    }
+
+    pub(super) fn expires(&self, expiry: Duration) -> Timestamp {
+        self.acknowledged.after(expiry)
     }
 }
 
 impl State {
-    fn insert_backfill(&mut self, backfill: &NewBackfill, now: Timestamp) {
+    fn insert_backfill(&mut self, backfill: &NewBackfill, now: Timestamp, expiry: Duration) {
         let NewBackfill { id, fixed, fields, persistent } = backfill.clone();
         let data = BackfillData { generation: 1, fixed, fields, persistent };
         let (waiting, unlisted) = Default::default();
         self.backfills.insert(id, MemoryBackfill { data, acknowledged: now, waiting, unlisted });
+        self.backfill_kept(&backfill.id, now, expiry);
+    }
+
+    fn backfill_kept(&mut self, id: &BackfillId, now: Timestamp, expiry: Duration) {
+        self.backfill_changed(ChangeKind::BackfillKept(now.after(expiry).into()), id);
+    }
+
+    /// Makes the waiting tickets of a backfill active again and deletes it. Returns how many tickets there were, unless
+    /// there is no such backfill.
+    fn remove_backfill(&mut self, id: &BackfillId) -> Option<usize> {
+        let released = self.release_waiting(id);
+        self.backfills.remove(id)?;
+        self.backfill_changed(ChangeKind::BackfillDeleted, id);
+        Some(released)
     }
 
     /// Returns the tickets that are still pending under the claim that the backfill knows, and forgets the others.
@@ -71,9 +89,16 @@ impl State {
     }
 
     /// Makes a permitted change, and adds these claimed tickets to the backfill.
-    pub(super) fn apply(&mut self, change: &BackfillChange, tickets: &[TicketId], now: Timestamp) {
-        if let BackfillChange::Create(backfill) = change {
-            self.insert_backfill(backfill, now);
+    pub(super) fn apply(
+        &mut self,
+        change: &BackfillChange,
+        tickets: &[TicketId],
+        now: Timestamp,
+        expiry: Duration,
+    ) {
+        match change {
+            BackfillChange::Create(backfill) => self.insert_backfill(backfill, now, expiry),
+            BackfillChange::Update { id, .. } => self.backfill_changed(ChangeKind::BackfillChanged, id),
         }
         let Some(backfill) = self.backfills.get_mut(change.id()) else { return };
         if let BackfillChange::Update { fields, .. } = change {
@@ -91,7 +116,7 @@ impl Memory {
         if let Some(existing) = state.backfills.get(&backfill.id) {
             return Ok(existing.data.fixed == backfill.fixed);
         }
-        state.insert_backfill(backfill, now);
+        state.insert_backfill(backfill, now, self.rules.backfill_expiry());
         Ok(true)
     }
 
@@ -117,6 +142,7 @@ impl Memory {
             Some(_) => {}
         }
         state.release_waiting(id);
+        state.backfill_changed(ChangeKind::BackfillChanged, id);
         let Some(backfill) = state.backfills.get_mut(id) else { return Ok(UpdateBackfillOutcome::NotFound) };
         let BackfillData { generation, fixed, .. } = &backfill.data;
         backfill.data = BackfillData {
@@ -130,8 +156,7 @@ impl Memory {
 
     pub(in crate::store) async fn delete_backfill(&self, id: &BackfillId) -> Result<bool, Error> {
         let (mut state, _) = self.state();
-        state.release_waiting(id);
-        Ok(state.backfills.remove(id).is_some())
+        Ok(state.remove_backfill(id).is_some())
     }
 
     pub(in crate::store) async fn acknowledge_backfill(
@@ -141,11 +166,13 @@ impl Memory {
         let (mut state, now) = self.state();
         let waiting = state.waiting_tickets(id);
         let Some(backfill) = state.backfills.get_mut(id) else { return Ok(AcknowledgeOutcome::NotFound) };
-        if backfill.is_expired(now, self.rules.backfill_expiry()) {
+        let expiry = self.rules.backfill_expiry();
+        if backfill.is_expired(now, expiry) {
             return Ok(AcknowledgeOutcome::Expired);
         }
         backfill.acknowledged = now;
         let (data, unlisted) = (backfill.data.clone(), backfill.unlisted.iter().cloned().collect());
+        state.backfill_kept(id, now, expiry);
         Ok(AcknowledgeOutcome::Acknowledged(AcknowledgedBackfill { data, waiting, unlisted }))
     }
 
@@ -207,8 +234,7 @@ impl Memory {
         let expired: Vec<BackfillId> = expired.map(|(id, _)| id.clone()).collect();
         let mut tickets = 0;
         for id in &expired {
-            tickets += state.release_waiting(id);
-            state.backfills.remove(id);
+            tickets += state.remove_backfill(id).unwrap_or_default();
         }
         let left = state.backfills.len() as u64;
         Ok(ExpiredBackfills { backfills: expired.len(), tickets, has_more: false, left })

@@ -56,7 +56,7 @@ impl Memory {
             state.pending.extend(tickets.iter().map(|id| (id.clone(), claim)));
             state.changed(ChangeKind::Pending(claim.second() * 1000), tickets);
             if let Some(change) = backfill {
-                state.apply(change, tickets, now);
+                state.apply(change, tickets, now, expiry);
             }
             state.holders.insert(number, (holder.clone(), now.after(self.rules.pending_timeout * 2)));
             outcomes.push(ClaimOutcome::Claimed(claim));

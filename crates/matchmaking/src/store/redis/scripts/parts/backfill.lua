@@ -26,9 +26,11 @@ end
 
 -- Records an acknowledgement. Afterwards the keys outlive every ticket that may be added before the backfill expires.
 local function keep_backfill(acks, key, life)
-  call('ZADD', acks, time_in_ms(), backfill_id(key))
+  local at = time_in_ms()
+  call('ZADD', acks, at, backfill_id(key))
   call('PEXPIRE', key, life)
   call('PEXPIRE', acks, life)
+  changed('bk', { backfill_id(key) }, at)
 end
 
 local function write_backfill(acks, key, life, fixed, fields, persistent)
@@ -39,6 +41,7 @@ end
 -- Returns the new generation.
 local function change_backfill(key, fields)
   call('HSET', key, 'fields', fields)
+  changed('bc', { backfill_id(key) })
   return call('HINCRBY', key, 'generation', 1)
 end
 
