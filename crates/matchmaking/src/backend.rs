@@ -127,11 +127,8 @@ impl Inner {
                 held.push(match outcome {
                     ClaimOutcome::Claimed(claim) => {
                         number.get_or_insert(claim.number());
-                        let created = match &request.backfill {
-                            Some(BackfillChange::Create(new)) => Some(new.id.clone()),
-                            _ => None,
-                        };
-                        Some(fetch::HeldTickets { claim, tickets: request.tickets.clone(), created })
+                        let (tickets, backfill) = (request.tickets.clone(), request.backfill.clone());
+                        Some(fetch::HeldTickets { claim, tickets, backfill })
                     }
                     ClaimOutcome::StaleBackfill => {
                         self.metrics.director_match("refused");
@@ -149,13 +146,15 @@ impl Inner {
         Ok(held)
     }
 
-    /// Releases matches that reached no caller.
+    /// Releases matches that reached no caller. The tickets of a backfill that existed before stay with it: its game server
+    /// needs no Director to get them, and the match function has already taken their places off its fields.
     async fn release(&self, undelivered: Vec<fetch::HeldTickets>) {
         for held in undelivered {
             self.metrics.director_match("undelivered");
-            // Nobody knows the id of a backfill that was created with it, so no game server will acknowledge it.
-            let released = match &held.created {
-                Some(id) => self.store.delete_backfill(id).await.map(|_| 0),
+            let released = match &held.backfill {
+                // Nobody knows its id, so no game server will acknowledge it.
+                Some(BackfillChange::Create(new)) => self.store.delete_backfill(&new.id).await.map(|_| 0),
+                Some(BackfillChange::Update { .. }) => continue,
                 None => self.store.release_claim(held.claim, &held.tickets).await,
             };
             match released {

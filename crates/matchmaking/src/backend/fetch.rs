@@ -18,7 +18,7 @@ use super::function::Function;
 use super::{Backend, Inner};
 use crate::backfills::ProposedBackfill;
 use crate::error::Error;
-use crate::model::{BackfillId, Moment, TicketId};
+use crate::model::{Moment, TicketId};
 use crate::store::{BackfillChange, Claim, Holder};
 
 /// How many matches wait for a caller that reads slowly. Then the match function has to wait.
@@ -43,8 +43,8 @@ pub(super) struct Proposal {
 pub(super) struct HeldTickets {
     pub(super) claim: Claim,
     pub(super) tickets: Vec<TicketId>,
-    /// The backfill that was created with the claim.
-    pub(super) created: Option<BackfillId>,
+    /// What the claim did to the match's backfill.
+    pub(super) backfill: Option<BackfillChange>,
 }
 
 /// A match that is claimed for a caller.

@@ -21,7 +21,8 @@ on_both_stores! {
     match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on,
     evaluated_match_creates_its_backfill,
     ; in_process:
-    backfill_of_a_match_that_reaches_nobody_is_gone,
+    new_backfill_of_a_match_that_reaches_nobody_is_gone,
+    existing_backfill_of_a_match_that_reaches_nobody_keeps_its_tickets,
 }
 
 fn tagged(tag: &str) -> Backfill {
@@ -136,10 +137,8 @@ async fn match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on(world: Wo
     assert_eq!(acknowledge(&world, &created, "server").await, ids(&[&d]));
 }
 
-async fn backfill_of_a_match_that_reaches_nobody_is_gone(world: World) {
-    let [a, b] = world.tickets().await;
-    let existing = world.frontend.backfills().create(Some(tagged("old"))).await.unwrap();
-    let proposals = [with_backfill("1", &[&a], &tagged("new")), with_backfill("2", &[&b], &existing)];
+/// Calls a match function with these proposals, and gives up once the tickets are claimed.
+async fn fetch_and_leave(world: &World, tickets: &[&Ticket], proposals: Vec<Match>) {
     let function = function(Kind::Grpc, move |_, sender| {
         let proposals = proposals.clone();
         async move {
@@ -150,13 +149,31 @@ async fn backfill_of_a_match_that_reaches_nobody_is_gone(world: World) {
         }
     });
     let stream = fetch(&world.backend(config()), &function.await).await;
-    eventually("both are claimed", PATIENCE, async || !world.is_free(&a).await && !world.is_free(&b).await)
-        .await;
+    for ticket in tickets {
+        eventually("it is claimed", PATIENCE, async || !world.is_free(ticket).await).await;
+    }
     drop(stream);
-    eventually("both are released", PATIENCE, async || world.is_free(&a).await && world.is_free(&b).await)
-        .await;
-    eventually("the new one is gone", PATIENCE, async || found(&world, "new").await.is_empty()).await;
-    assert_eq!(acknowledge(&world, &existing, "server").await, Vec::<String>::new());
+}
+
+async fn new_backfill_of_a_match_that_reaches_nobody_is_gone(world: World) {
+    let a = world.ticket().await;
+    fetch_and_leave(&world, &[&a], vec![with_backfill("1", &[&a], &tagged("new"))]).await;
+    eventually("its ticket is released", PATIENCE, async || world.is_free(&a).await).await;
+    eventually("it is gone", PATIENCE, async || found(&world, "new").await.is_empty()).await;
+}
+
+/// The match function has taken a place off the fields of the backfill. If its ticket were released, the place would stay empty.
+async fn existing_backfill_of_a_match_that_reaches_nobody_keeps_its_tickets(world: World) {
+    let [a, b] = world.tickets().await;
+    let existing = world.frontend.backfills().create(Some(tagged("one place"))).await.unwrap();
+    let full = Backfill { search_fields: tagged("full").search_fields, ..existing.clone() };
+    let proposals = vec![with_backfill("1", &[&a], &full), proposal("2", &[&b])];
+    fetch_and_leave(&world, &[&a, &b], proposals).await;
+    eventually("the other match is released", PATIENCE, async || world.is_free(&b).await).await;
+    assert!(!world.is_free(&a).await, "it waits for the game server");
+    assert_eq!(acknowledge(&world, &existing, "server").await, ids(&[&a]));
+    assert_eq!(world.connection(&a).await.as_deref(), Some("server"));
+    assert_eq!(found(&world, "full").await.len(), 1);
 }
 
 async fn evaluated_match_creates_its_backfill(world: World) {
