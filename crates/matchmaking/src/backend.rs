@@ -105,19 +105,19 @@ impl Backend {
 
 impl Inner {
     /// Claims the tickets of proposals for a call, in their order, and writes their backfills in the same step. Returns
-    /// the claim of each match, or `None` for a proposal that loses a ticket or its backfill to another match. Sets the number of the call's claims at the first one.
+    /// the claim of each match, or `None` for a proposal that loses a ticket or its backfill to another match. The number of
+    /// the call's first claim names the call.
     async fn claim(
         &self,
-        number: &mut Option<u32>,
+        call: &mut Option<u32>,
         holder: &Holder,
         proposals: &[fetch::Proposal],
     ) -> Result<Vec<Option<fetch::HeldTickets>>, Error> {
         let mut held = Vec::with_capacity(proposals.len());
-        // The first claim gets the number that the others repeat.
-        let first = if number.is_none() { proposals.len().min(1) } else { 0 };
+        let first = if call.is_none() { proposals.len().min(1) } else { 0 };
         for proposals in [&proposals[..first], &proposals[first..]] {
             let requests = proposals.iter().map(|proposal| ClaimRequest {
-                number: *number,
+                number: *call,
                 holder: holder.clone(),
                 tickets: proposal.tickets.clone(),
                 backfill: proposal.backfill.clone(),
@@ -126,7 +126,7 @@ impl Inner {
             for (request, outcome) in requests.iter().zip(self.store.claim(&requests).await?) {
                 held.push(match outcome {
                     ClaimOutcome::Claimed(claim) => {
-                        number.get_or_insert(claim.number());
+                        call.get_or_insert(claim.number());
                         let (tickets, backfill) = (request.tickets.clone(), request.backfill.clone());
                         Some(fetch::HeldTickets { claim, tickets, backfill })
                     }

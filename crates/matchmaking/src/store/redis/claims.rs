@@ -79,7 +79,8 @@ impl Redis {
         let mut all = DirectResult::default();
         for groups in chunks(groups, |group| group.tickets.len()) {
             let tickets = || groups.iter().flat_map(|group| &group.tickets);
-            let own = std::iter::once(self.keys.events())
+            let own = [self.keys.events(), self.keys.holders()]
+                .into_iter()
                 .chain(tickets().map(|id| self.keys.ticket(id)))
                 .chain(tickets().map(|id| self.keys.assign(id)));
             let add = |step: &mut Call| {
@@ -125,7 +126,9 @@ impl Redis {
         let found = super::get_many(self.servers.primary(), &keys).await?;
         let holder = |number: u32| {
             let at = known.binary_search(&number).ok()?;
-            serde_json::from_slice(found.get(at)?.as_ref()?).ok()
+            // In front of the description is the number of the call.
+            let (_, holder) = std::str::from_utf8(found.get(at)?.as_ref()?).ok()?.split_once(' ')?;
+            serde_json::from_str(holder).ok()
         };
         Ok(numbers.into_iter().map(|number| number.and_then(holder)).collect())
     }

@@ -5,13 +5,14 @@
 -- the keys of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] after how many seconds a pending ticket is active again; ARGV[3] number of tickets;
 -- ARGV[4] after how many ms without an acknowledgement a backfill expires; ARGV[5] lifetime of a backfill's keys in ms;
--- then for each match: the holder's number or 0 for a new one, a description of the holder, the number of tickets, and its
+-- then for each match: the number of its call's first claim or 0 for a new call, a description of the holder, the number of
+-- tickets, and its
 -- backfill: empty for none, 'new' or the generation that it must have; then its fields; if it is new also its fixed and
 -- persistent parts.
 -- Reply: for each match, the claim and 0; or an empty text and the position (from 1) of the first ticket that prevents it,
 -- or -1 if its backfill does.
--- Keeps: no ticket is in two live claims; a ticket that left matchmaking is in none; a backfill and its tickets are
--- written with the claim or not at all.
+-- Keeps: no ticket is in two live claims; a ticket that left matchmaking is in none; no two matches have the same claim; a
+-- backfill and its tickets are written with the claim or not at all.
 local timeout, count, expiry, life = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local second, acks = call('TIME')[1], KEYS[7]
 local live = tonumber(second) - timeout
@@ -50,7 +51,7 @@ end
 
 local reply, arg, ticket, key = {}, 6, 1, first + count
 while arg <= #ARGV do
-  local number, holder, size, backfill = tonumber(ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2]), nil
+  local caller, holder, size, backfill = tonumber(ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2]), nil
   local from, to, generation = ticket, ticket + size - 1, ARGV[arg + 3]
   arg, ticket = arg + 4, to + 1
   if generation ~= '' then
@@ -62,7 +63,8 @@ while arg <= #ARGV do
   if obstacle ~= 0 then
     reply[#reply + 1] = { '', obstacle }
   else
-    if number == 0 then number = next_number(KEYS[5], true, 2 * timeout) end
+    local number = next_number(KEYS[5], true, 2 * timeout)
+    if caller == 0 then caller = number end
     local claim, marks, claimed = claim_in(second, number), {}, {}
     for i = from, to do
       taken[ids[i]] = true
@@ -72,7 +74,10 @@ while arg <= #ARGV do
     end
     in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
     changed('p', claimed, claim)
-    if size > 0 then call('SET', KEYS[6] .. string.format('%020d', number), holder, 'EX', 2 * timeout) end
+    if size > 0 then
+      holder = string.format('%d %s', caller, holder)
+      call('SET', KEYS[6] .. string.format('%020d', number), holder, 'EX', 2 * timeout)
+    end
     if backfill then
       if generation == 'new' then
         write_backfill(acks, backfill.key, life, backfill.fixed, backfill.fields, backfill.persistent)
