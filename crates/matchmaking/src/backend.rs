@@ -22,6 +22,7 @@ use std::time::Duration;
 use base::Clock;
 use base::error::chain;
 
+use crate::backfills::BackfillLimits;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::TicketId;
@@ -67,6 +68,7 @@ struct Inner {
     store: Store,
     recorder: Option<Arc<dyn MatchRecorder>>,
     config: BackendConfig,
+    backfill_limits: BackfillLimits,
     functions: FunctionClient,
     evaluator: EvaluatorClient,
     cycles: Cycles,
@@ -80,13 +82,16 @@ impl Backend {
         store: Store,
         recorder: Option<Arc<dyn MatchRecorder>>,
         config: BackendConfig,
+        backfill_limits: BackfillLimits,
         clock: Clock,
         metrics: Metrics,
     ) -> Result<Self, reqwest::Error> {
         let functions = FunctionClient::new(&config.hosts)?;
         let evaluator = EvaluatorClient::new(config.evaluator.clone())?;
         let cycles = Cycles::default();
-        Ok(Self(Arc::new(Inner { store, recorder, config, functions, evaluator, cycles, clock, metrics })))
+        let inner =
+            Inner { store, recorder, config, backfill_limits, functions, evaluator, cycles, clock, metrics };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Makes pending tickets active again. Unknown tickets are ignored.

@@ -196,7 +196,9 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         opened.open_match_origins = config.frontend.cors_origins.clone();
         let open_match = || OpenMatch::new(store.clone()).allow_origins(config.frontend.cors_origins.clone());
         let settings = config.director();
-        let backend = Backend::new(store.clone(), Some(recorder), settings, clock.clone(), metrics.clone());
+        let limits = config.frontend.backfill_limits();
+        let backend =
+            Backend::new(store.clone(), Some(recorder), settings, limits, clock.clone(), metrics.clone());
         let unusable = |source: reqwest::Error| OpenError::Unusable {
             store: "matchmaking.director",
             source: source.into(),

@@ -18,6 +18,7 @@ use crate::{PATIENCE, on_both_stores};
 on_both_stores! {
     new_backfill_is_created_with_its_match,
     existing_backfill_is_updated_and_its_game_server_gets_the_tickets,
+    match_with_too_large_a_backfill_is_skipped,
     match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on,
     evaluated_match_creates_its_backfill,
     ; in_process:
@@ -111,6 +112,28 @@ async fn existing_backfill_is_updated_and_its_game_server_gets_the_tickets(world
         assert_eq!(found(&world, "full").await.len(), 1);
         world.frontend.backfills().delete(&found(&world, "full").await[0].id).await.unwrap();
     }
+}
+
+async fn match_with_too_large_a_backfill_is_skipped(world: World) {
+    let [a, b, c] = world.tickets().await;
+    let existing = world.frontend.backfills().create(Some(tagged("as it was"))).await.unwrap();
+    let tags = |count: usize, tag: &str| Backfill {
+        search_fields: MessageField::some(SearchFields {
+            tags: vec![tag.to_owned(); count],
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let updated = Backfill { search_fields: tags(1, &"x".repeat(65_536)).search_fields, ..existing.clone() };
+    let proposals = vec![
+        with_backfill("1", &[&a], &tags(101, "many")),
+        with_backfill("2", &[&b], &updated),
+        with_backfill("3", &[&c], &tags(100, "fits")),
+    ];
+    let (matches, error) = propose(&world, Kind::Grpc, proposals).await;
+    assert_eq!((crate::world::names(&matches), error), (vec!["3"], None));
+    assert!(world.is_free(&a).await && world.is_free(&b).await && !world.is_free(&c).await);
+    assert_eq!(found(&world, "as it was").await, [existing]);
 }
 
 async fn match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on(world: World) {

@@ -9,7 +9,7 @@ use matchmaking::model::{BackfillId, Moment, TicketId};
 use matchmaking::store::{
     AcknowledgeOutcome, AssignBackfillOutcome, ClaimOutcome, ClaimRequest, DeleteOutcome, Holder,
 };
-use matchmaking::{Error, Frontend, ProposedBackfill, Queries, QueryKind};
+use matchmaking::{BackfillLimits, Error, Frontend, ProposedBackfill, Queries, QueryKind};
 use proto::openmatch::double_range_filter::Exclude;
 use proto::openmatch::{Assignment, Backfill, QueryBackfillsResponse, SearchFields};
 use testkit::{Redis, eventually, need};
@@ -47,6 +47,8 @@ pub(crate) fn tagged(tag: &str) -> Backfill {
     Backfill { search_fields: MessageField::some(fields), ..Default::default() }
 }
 
+const LIMITS: BackfillLimits = BackfillLimits { max_size: 65_536, max_fields: 100 };
+
 fn sorted_by_id(mut backfills: Vec<Backfill>) -> Vec<Backfill> {
     backfills.sort_by(|a, b| a.id.cmp(&b.id));
     backfills
@@ -58,7 +60,7 @@ pub(crate) async fn try_claim(
     backfill: Backfill,
     ids: Vec<TicketId>,
 ) -> (ClaimOutcome, Backfill) {
-    let proposed = ProposedBackfill::read(backfill, Moment::from(tickets.clock.now())).unwrap();
+    let proposed = ProposedBackfill::read(backfill, Moment::from(tickets.clock.now()), LIMITS).unwrap();
     let holder = Holder { profile: "profile".to_owned(), function: "function".to_owned() };
     let request = ClaimRequest { number: None, holder, tickets: ids, backfill: Some(proposed.change) };
     (tickets.claim(&[request]).await.unwrap().remove(0), proposed.returned)
