@@ -1,5 +1,6 @@
 //! Claims: scores of the documented sorted set, and a description of each Director that holds one.
 
+use super::foreign::ForeignProgram;
 use super::scripts;
 use super::{BATCH, Redis};
 use crate::error::Error;
@@ -43,7 +44,9 @@ impl Redis {
                 };
             }
         };
-        let replies: Vec<(String, isize)> = self.exclusive_step(&scripts::CLAIM, own, add).await?;
+        let (foreign, replies): (u8, Vec<(String, isize)>) =
+            self.exclusive_step(&scripts::CLAIM, own, add).await?;
+        self.foreign.holds_tickets(ForeignProgram::from_script(foreign));
         let outcome = |(request, (claim, obstacle)): (&ClaimRequest, (String, isize))| {
             let at = usize::try_from(obstacle).map(|position| position.checked_sub(1));
             match at.map(|at| at.and_then(|at| request.tickets.get(at))) {

@@ -9,8 +9,8 @@
 -- tickets, and its
 -- backfill: empty for none, 'new' or the generation that it must have; then its fields; if it is new also its fixed and
 -- persistent parts.
--- Reply: for each match, the claim and 0; or an empty text and the position (from 1) of the first ticket that prevents it,
--- or -1 if its backfill does.
+-- Reply: who else holds tickets, as `program_of` names it; and for each match, the claim and 0, or an empty text and the
+-- position (from 1) of the first ticket that prevents it, or -1 if its backfill does.
 -- Keeps: no ticket is in two live claims; a ticket that left matchmaking is in none; no two matches have the same claim; a
 -- backfill and its tickets are written with the claim or not at all.
 local timeout, count, expiry, life = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -20,14 +20,16 @@ local first, ids = 7, {}
 for i = 1, count do ids[i] = id_of(KEYS[first + i]) end
 
 -- Finds the tickets that no match can have: gone, or pending.
-local taken = {}
+local taken, foreign = {}, 0
 in_chunks(ids, 1000, function(from, to)
   local indexed = call('SMISMEMBER', all, unpack(ids, from, to))
   local since = call('ZMSCORE', pending, unpack(ids, from, to))
   local complete = call('EXISTS', unpack(KEYS, first + from, first + to)) == to - from + 1
   for i = from, to do
     local at = i - from + 1
-    if indexed[at] == 0 or since[at] and tonumber(since[at]) >= live
+    local is_pending = since[at] and tonumber(since[at]) >= live
+    if is_pending then foreign = math.max(foreign, program_of(tonumber(since[at]))) end
+    if indexed[at] == 0 or is_pending
       or not complete and call('EXISTS', KEYS[first + i]) == 0 then
       taken[ids[i]] = true
     end
@@ -89,4 +91,4 @@ while arg <= #ARGV do
     reply[#reply + 1] = { claim, 0 }
   end
 end
-return reply
+return { foreign, reply }
