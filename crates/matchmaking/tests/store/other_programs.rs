@@ -190,6 +190,9 @@ async fn cancelled_ticket_that_another_program_assigned_is_watched_as_assigned()
     let first = pin!(watching).next().await.unwrap().unwrap();
     let first = openmatch::WatchAssignmentsResponse::decode_from_slice(&first).unwrap();
     assert_eq!(first.assignment.connection, "theirs");
+    // Its data is gone, as it is for minimatch.
+    let error = tickets.frontend.get(id.as_str()).await.unwrap_err();
+    assert_eq!(base::error::Coded::code(&error), base::Code::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread")]
