@@ -22,6 +22,7 @@ use std::time::Duration;
 use base::Clock;
 use base::error::chain;
 
+use crate::backfills::BackfillLimits;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::TicketId;
@@ -67,6 +68,7 @@ struct Inner {
     store: Store,
     recorder: Option<Arc<dyn MatchRecorder>>,
     config: BackendConfig,
+    backfill_limits: BackfillLimits,
     functions: FunctionClient,
     evaluator: EvaluatorClient,
     cycles: Cycles,
@@ -80,13 +82,16 @@ impl Backend {
         store: Store,
         recorder: Option<Arc<dyn MatchRecorder>>,
         config: BackendConfig,
+        backfill_limits: BackfillLimits,
         clock: Clock,
         metrics: Metrics,
     ) -> Result<Self, reqwest::Error> {
         let functions = FunctionClient::new(&config.hosts)?;
         let evaluator = EvaluatorClient::new(config.evaluator.clone())?;
         let cycles = Cycles::default();
-        Ok(Self(Arc::new(Inner { store, recorder, config, functions, evaluator, cycles, clock, metrics })))
+        let inner =
+            Inner { store, recorder, config, backfill_limits, functions, evaluator, cycles, clock, metrics };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Makes pending tickets active again. Unknown tickets are ignored.
@@ -105,19 +110,19 @@ impl Backend {
 
 impl Inner {
     /// Claims the tickets of proposals for a call, in their order, and writes their backfills in the same step. Returns
-    /// the claim of each match, or `None` for a proposal that loses a ticket or its backfill to another match. Sets the number of the call's claims at the first one.
+    /// the claim of each match, or `None` for a proposal that loses a ticket or its backfill to another match. The number of
+    /// the call's first claim names the call.
     async fn claim(
         &self,
-        number: &mut Option<u32>,
+        call: &mut Option<u32>,
         holder: &Holder,
         proposals: &[fetch::Proposal],
     ) -> Result<Vec<Option<fetch::HeldTickets>>, Error> {
         let mut held = Vec::with_capacity(proposals.len());
-        // The first claim gets the number that the others repeat.
-        let first = if number.is_none() { proposals.len().min(1) } else { 0 };
+        let first = if call.is_none() { proposals.len().min(1) } else { 0 };
         for proposals in [&proposals[..first], &proposals[first..]] {
             let requests = proposals.iter().map(|proposal| ClaimRequest {
-                number: *number,
+                number: *call,
                 holder: holder.clone(),
                 tickets: proposal.tickets.clone(),
                 backfill: proposal.backfill.clone(),
@@ -126,12 +131,9 @@ impl Inner {
             for (request, outcome) in requests.iter().zip(self.store.claim(&requests).await?) {
                 held.push(match outcome {
                     ClaimOutcome::Claimed(claim) => {
-                        number.get_or_insert(claim.number());
-                        let created = match &request.backfill {
-                            Some(BackfillChange::Create(new)) => Some(new.id.clone()),
-                            _ => None,
-                        };
-                        Some(fetch::HeldTickets { claim, tickets: request.tickets.clone(), created })
+                        call.get_or_insert(claim.number());
+                        let (tickets, backfill) = (request.tickets.clone(), request.backfill.clone());
+                        Some(fetch::HeldTickets { claim, tickets, backfill })
                     }
                     ClaimOutcome::StaleBackfill => {
                         self.metrics.director_match("refused");
@@ -149,13 +151,15 @@ impl Inner {
         Ok(held)
     }
 
-    /// Releases matches that reached no caller.
+    /// Releases matches that reached no caller. The tickets of a backfill that existed before stay with it: its game server
+    /// needs no Director to get them, and the match function has already taken their places off its fields.
     async fn release(&self, undelivered: Vec<fetch::HeldTickets>) {
         for held in undelivered {
             self.metrics.director_match("undelivered");
-            // Nobody knows the id of a backfill that was created with it, so no game server will acknowledge it.
-            let released = match &held.created {
-                Some(id) => self.store.delete_backfill(id).await.map(|_| 0),
+            let released = match &held.backfill {
+                // Nobody knows its id, so no game server will acknowledge it.
+                Some(BackfillChange::Create(new)) => self.store.delete_backfill(&new.id).await.map(|_| 0),
+                Some(BackfillChange::Update { .. }) => continue,
                 None => self.store.release_claim(held.claim, &held.tickets).await,
             };
             match released {

@@ -17,15 +17,13 @@ use base::Clock;
 use base::error::chain;
 use buffa::{Message, MessageField};
 use futures::future::try_join_all;
-use futures::{Stream, StreamExt, TryStreamExt};
 use proto::openmatch;
 use runtime::fault;
 use runtime::telemetry::TraceContext;
 
 use crate::error::Error;
-use crate::frontend::FrontendConfig;
 use crate::metrics::Metrics;
-use crate::model::{BackfillId, Moment, Pool, Ticket, TicketId};
+use crate::model::{BackfillId, Moment, TicketId};
 use crate::recorder::{self, MatchRecorder};
 use crate::store::{
     AcknowledgeOutcome, AcknowledgedBackfill, AssignBackfillOutcome, Assignments, BackfillChange,
@@ -37,17 +35,24 @@ pub use self::cleaner::BackfillCleaner;
 
 /// How many tickets of a backfill are assigned in one step.
 const ASSIGNED_AT_ONCE: usize = 500;
-/// How many backfills a query reads at once.
-const READ_AT_ONCE: usize = 500;
 
 /// The use cases of game servers and match functions. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Backfills {
     store: Store,
-    limits: FrontendConfig,
+    limits: BackfillLimits,
     clock: Clock,
     metrics: Metrics,
     recorder: Option<Arc<dyn MatchRecorder>>,
+}
+
+/// How large a backfill may be: as large as a ticket.
+#[derive(Clone, Copy, Debug)]
+pub struct BackfillLimits {
+    /// The size of its encoded data, in bytes.
+    pub max_size: usize,
+    /// How many tags, and how many entries in each map, it may have.
+    pub max_fields: usize,
 }
 
 /// A backfill in the proposal of a match function, read at this moment.
@@ -60,24 +65,30 @@ pub struct ProposedBackfill {
 }
 
 impl ProposedBackfill {
-    /// Reads the backfill of a proposal, a new one if it has no id. Returns `None` if no backfill can have its id.
-    pub fn read(mut proposed: openmatch::Backfill, now: Moment) -> Option<Self> {
+    /// Reads the backfill of a proposal, a new one if it has no id. Fails if no backfill can have its id, or if it is too
+    /// large.
+    pub fn read(
+        mut proposed: openmatch::Backfill,
+        now: Moment,
+        limits: BackfillLimits,
+    ) -> Result<Self, Error> {
+        limits.check(&proposed)?;
         if !proposed.id.is_empty() {
-            let id = BackfillId::parse(&proposed.id)?;
+            let id = parse(&proposed.id)?;
             let (fields, _) = wire::backfill_parts(proposed.clone());
             let change = BackfillChange::Update { id, generation: proposed.generation, fields };
-            return Some(Self { change, returned: proposed });
+            return Ok(Self { change, returned: proposed });
         }
         let new = wire::new_backfill(BackfillId::generate(now), now, proposed.clone());
         proposed.id = new.id.to_string();
         proposed.create_time = MessageField::some(wire::timestamp(now));
         proposed.generation = 1;
-        Some(Self { change: BackfillChange::Create(new), returned: proposed })
+        Ok(Self { change: BackfillChange::Create(new), returned: proposed })
     }
 }
 
 impl Backfills {
-    pub fn new(store: Store, limits: FrontendConfig, clock: Clock, metrics: Metrics) -> Self {
+    pub fn new(store: Store, limits: BackfillLimits, clock: Clock, metrics: Metrics) -> Self {
         Self { store, limits, clock, metrics, recorder: None }
     }
 
@@ -93,7 +104,7 @@ impl Backfills {
         if backfill.create_time.is_set() {
             return Err(Error::Invalid("backfills cannot be created with create time set".to_owned()));
         }
-        self.check(&backfill)?;
+        self.limits.check(&backfill)?;
         loop {
             let created = Moment::from(self.clock.now());
             let new = wire::new_backfill(BackfillId::generate(created), created, backfill.clone());
@@ -125,7 +136,7 @@ impl Backfills {
             return Err(Error::Invalid("backfill ID should exist".to_owned()));
         }
         let id = parse(&backfill.id)?;
-        self.check(&backfill)?;
+        self.limits.check(&backfill)?;
         let (fields, persistent) = wire::backfill_parts(backfill);
         match self.store.update_backfill(&id, &fields, &persistent).await? {
             UpdateBackfillOutcome::Updated(data) => decode(&id, &data),
@@ -245,33 +256,11 @@ impl Backfills {
         };
         Ok(found.into_iter().filter_map(ticket).collect())
     }
+}
 
-    /// Streams the backfills that a pool admits, in pages, without expired ones. Reads them as the caller takes them.
-    pub async fn query(
-        &self,
-        pool: Pool,
-        page_size: usize,
-    ) -> Result<impl Stream<Item = Result<Vec<openmatch::Backfill>, Error>> + Send + use<>, Error> {
-        let (store, now) = (self.store.clone(), Moment::from(self.clock.now()));
-        let ids = self.store.live_backfills().await?;
-        let chunks: Vec<Vec<BackfillId>> = ids.chunks(READ_AT_ONCE).map(<[_]>::to_vec).collect();
-        let admits = move |wire: &openmatch::Backfill| {
-            let (fields, created) = wire::backfill_filter_input(wire);
-            pool.admits(&Ticket { fields, created, ..Ticket::default() }, now)
-        };
-        let read = move |ids: Vec<BackfillId>| {
-            let store = store.clone();
-            async move { store.read_backfills(&ids).await }
-        };
-        let found = futures::stream::iter(chunks).then(read).map_ok(move |chunk| {
-            let decoded = chunk.iter().flatten().filter_map(wire::backfill_from_parts).filter(&admits);
-            futures::stream::iter(decoded.map(Ok).collect::<Vec<_>>())
-        });
-        Ok(found.try_flatten().try_chunks(page_size.max(1)).map_err(|error| error.1))
-    }
-
-    /// Checks a backfill against the limits of tickets.
-    fn check(&self, backfill: &openmatch::Backfill) -> Result<(), Error> {
+impl BackfillLimits {
+    /// Checks what callers may set of a backfill.
+    pub(crate) fn check(&self, backfill: &openmatch::Backfill) -> Result<(), Error> {
         let fields = backfill.search_fields.as_option();
         let counts = [
             ("search_fields.tags", fields.map_or(0, |fields| fields.tags.len())),
@@ -280,13 +269,14 @@ impl Backfills {
             ("extensions", backfill.extensions.len()),
             ("persistent_field", backfill.persistent_field.len()),
         ];
-        let max = self.limits.max_fields;
+        let max = self.max_fields;
         if let Some((name, count)) = counts.into_iter().find(|(_, count)| *count > max) {
             return Err(Error::Invalid(format!(
                 "backfill.{name} has {count} entries; at most {max} are allowed"
             )));
         }
-        let (size, max) = (backfill.encode_to_bytes().len(), self.limits.max_ticket_size);
+        let (fields, persistent) = wire::backfill_parts(backfill.clone());
+        let (size, max) = (fields.len() + persistent.len(), self.max_size);
         if size > max {
             return Err(Error::Invalid(format!("the backfill has {size} bytes; at most {max} are allowed")));
         }

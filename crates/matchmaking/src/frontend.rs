@@ -16,7 +16,7 @@ use proto::openmatch;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 
-use crate::backfills::Backfills;
+use crate::backfills::{BackfillLimits, Backfills};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::{Moment, SearchFields, TicketId};
@@ -49,6 +49,12 @@ pub struct FrontendConfig {
     pub watch_check: Duration,
 }
 
+impl FrontendConfig {
+    pub const fn backfill_limits(&self) -> BackfillLimits {
+        BackfillLimits { max_size: self.max_ticket_size, max_fields: self.max_fields }
+    }
+}
+
 /// The use cases. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Frontend {
@@ -65,7 +71,7 @@ pub struct Frontend {
 impl Frontend {
     pub fn new(store: Store, config: FrontendConfig, clock: Clock, metrics: Metrics) -> Self {
         let hub = Hub::new(store.clone(), config.watch_check, metrics.clone());
-        let backfills = Backfills::new(store.clone(), config.clone(), clock.clone(), metrics);
+        let backfills = Backfills::new(store.clone(), config.backfill_limits(), clock.clone(), metrics);
         Self { store, hub, backfills, config, clock, last: Arc::default() }
     }
 

@@ -46,7 +46,7 @@ pub use self::config::Config;
 pub use admin::MatchmakingAdmin;
 pub use allocation::{ABANDONED, Allocations, MIGRATIONS};
 pub use backend::{Backend, BackendConfig, EvaluatorAddress, HostRules, MatchStream};
-pub use backfills::{BackfillCleaner, Backfills, ProposedBackfill};
+pub use backfills::{BackfillCleaner, BackfillLimits, Backfills, ProposedBackfill};
 pub use console::MatchmakingConsole;
 pub use definitions::{
     ActiveDefinitions, Content, Definition, DefinitionKey, DefinitionKind, DefinitionMetrics, Definitions,

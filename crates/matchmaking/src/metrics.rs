@@ -64,6 +64,7 @@ pub struct Instruments {
     pub(crate) backfills_filled: Counter,
     pub(crate) query_latency: Histogram,
     pub(crate) query_tickets: Gauge,
+    pub(crate) query_backfills: Gauge,
     pub(crate) query_bytes: Gauge,
     pub(crate) query_age: Gauge<f64, AtomicU64>,
     pub(crate) query_stale: Counter,
@@ -182,6 +183,7 @@ impl Metrics {
             backfills_filled: Counter::default(),
             query_latency: latency(),
             query_tickets: Gauge::default(),
+            query_backfills: Gauge::default(),
             query_bytes: Gauge::default(),
             query_age: Gauge::default(),
             query_stale: Counter::default(),
@@ -275,7 +277,7 @@ impl Instruments {
         let registry = registry.sub_registry_with_prefix("playhouse_matchmaking_query");
         registry.register_with_unit(
             "latency",
-            "Time until the tickets of a query were found",
+            "Time until the tickets or backfills of a query were found",
             Unit::Seconds,
             self.query_latency.clone(),
         );
@@ -286,6 +288,11 @@ impl Instruments {
             self.query_age.clone(),
         );
         registry.register("index_tickets", "Tickets in the index for queries", self.query_tickets.clone());
+        registry.register(
+            "index_backfills",
+            "Backfills in the index for queries",
+            self.query_backfills.clone(),
+        );
         registry.register_with_unit(
             "index_size",
             "Approximate memory of the index for queries",

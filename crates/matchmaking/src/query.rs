@@ -1,4 +1,4 @@
-//! The use cases of match functions: query the tickets of a pool.
+//! The use cases of match functions: query the tickets or the backfills of a pool.
 //!
 //! Queries are answered from an index in the process ([`Feed`]), which is brought up to date before each query. A
 //! response is made when the transport asks for it, from a list of tickets, so that a slow reader costs little.
@@ -6,6 +6,7 @@
 mod feed;
 mod grpc;
 mod index;
+mod indexes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,11 +49,12 @@ pub struct QueryConfig {
     pub idle_timeout: Duration,
 }
 
-/// What a query returns of each ticket.
+/// What a query returns: tickets, only their ids, or backfills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKind {
     Tickets,
     Ids,
+    Backfills,
 }
 
 /// The use cases. Cheap to clone; clones share state.
@@ -86,8 +88,9 @@ impl Queries {
         }
     }
 
-    /// Returns the active tickets of a pool, as encoded `QueryTicketsResponse`s or `QueryTicketIdsResponse`s. Every
-    /// ticket that was created before the call is found.
+    /// Returns the active tickets of a pool, as encoded `QueryTicketsResponse`s or `QueryTicketIdsResponse`s, or the
+    /// backfills that have not expired, as `QueryBackfillsResponse`s. What was created before the call is found, as it was
+    /// last changed before the call.
     pub async fn query(
         &self,
         pool: Option<openmatch::Pool>,
@@ -96,17 +99,17 @@ impl Queries {
         let pool = pool_of(pool)?;
         let start = Instant::now();
         self.feed.refresh().await?;
-        let selection = if self.feed.effort(&pool) <= QUICK_SEARCH {
-            self.feed.search(&pool)
+        let selection = if self.feed.effort(kind, &pool) <= QUICK_SEARCH {
+            self.feed.search(kind, &pool)
         } else {
             let feed = self.feed.clone();
-            let search = tokio::task::spawn_blocking(move || feed.search(&pool));
+            let search = tokio::task::spawn_blocking(move || feed.search(kind, &pool));
             search.await.map_err(|_| Error::Interrupted)?
         };
         let held = self.feed.hold(&selection)?;
         self.metrics.query_latency.observe(start.elapsed().as_secs_f64());
         let page = Page { ids_only: kind == QueryKind::Ids, max: self.page_size, max_bytes: MAX_PAGE_BYTES };
-        let answer = Answer { feed: self.feed.clone(), selection, page, from: 0, _held: held };
+        let answer = Answer { feed: self.feed.clone(), kind, selection, page, from: 0, _held: held };
         Ok(futures::stream::unfold(Some(answer), |answer| async move { answer?.next() }))
     }
 }
@@ -120,6 +123,7 @@ fn pool_of(pool: Option<openmatch::Pool>) -> Result<Pool, Error> {
 /// What a query has found and the client has not read yet.
 struct Answer {
     feed: Arc<Feed>,
+    kind: QueryKind,
     selection: Selection,
     page: Page,
     from: usize,
@@ -129,7 +133,7 @@ struct Answer {
 impl Answer {
     /// Returns the next response, and what is left.
     fn next(mut self) -> Option<(Result<Bytes, Error>, Option<Self>)> {
-        match self.feed.write_page(&self.selection, self.from, &self.page) {
+        match self.feed.write_page(self.kind, &self.selection, self.from, &self.page) {
             Ok((page, _)) if page.is_empty() => None,
             Ok((page, next)) => {
                 self.from = next;

@@ -726,6 +726,9 @@ impl Store {
 
     /// Reads the data of tickets, and repairs nothing.
     pub(crate) async fn peek(&self, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
         each!(self, store => store.peek(ids).await)
     }
 

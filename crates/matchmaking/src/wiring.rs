@@ -196,19 +196,20 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         opened.open_match_origins = config.frontend.cors_origins.clone();
         let open_match = || OpenMatch::new(store.clone()).allow_origins(config.frontend.cors_origins.clone());
         let settings = config.director();
-        let backend = Backend::new(store.clone(), Some(recorder), settings, clock.clone(), metrics.clone());
+        let limits = config.frontend.backfill_limits();
+        let backend =
+            Backend::new(store.clone(), Some(recorder), settings, limits, clock.clone(), metrics.clone());
         let unusable = |source: reqwest::Error| OpenError::Unusable {
             store: "matchmaking.director",
             source: source.into(),
         };
         let backend = backend.map_err(unusable)?;
-        let query = || queries.service(frontend.backfills().clone());
         opened.open_match =
-            open_match().serve(frontend.service()).serve(backend.service()).serve(query()).routes();
+            open_match().serve(frontend.service()).serve(backend.service()).serve(queries.service()).routes();
         opened.open_match_apis = BTreeMap::from([
             (OpenMatchApi::Frontend, open_match().serve(frontend.service()).routes()),
             (OpenMatchApi::Backend, open_match().serve(backend.service()).routes()),
-            (OpenMatchApi::Query, open_match().serve(query()).routes()),
+            (OpenMatchApi::Query, open_match().serve(queries.service()).routes()),
         ]);
         let follow =
             Loop::new(

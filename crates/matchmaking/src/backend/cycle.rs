@@ -260,8 +260,8 @@ impl Cycle {
         })?;
         let Some(participant) = self.participants.get_mut(&call) else { return Ok(()) };
         let now = Moment::from(backend.clock.now());
-        let proposal = Proposal::read(match_, now).filter(|_| !participant.accepted.is_closed());
-        let Some(proposal) = proposal else {
+        let proposal = Proposal::read(match_, now, backend.backfill_limits);
+        let Some(proposal) = proposal.ok().filter(|_| !participant.accepted.is_closed()) else {
             backend.metrics.director_match("refused");
             return Ok(());
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use base::error::chain;
 use buffa::MessageField;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -16,9 +17,9 @@ use tokio::time::Instant;
 
 use super::function::Function;
 use super::{Backend, Inner};
-use crate::backfills::ProposedBackfill;
+use crate::backfills::{BackfillLimits, ProposedBackfill};
 use crate::error::Error;
-use crate::model::{BackfillId, Moment, TicketId};
+use crate::model::{Moment, TicketId};
 use crate::store::{BackfillChange, Claim, Holder};
 
 /// How many matches wait for a caller that reads slowly. Then the match function has to wait.
@@ -43,8 +44,8 @@ pub(super) struct Proposal {
 pub(super) struct HeldTickets {
     pub(super) claim: Claim,
     pub(super) tickets: Vec<TicketId>,
-    /// The backfill that was created with the claim.
-    pub(super) created: Option<BackfillId>,
+    /// What the claim did to the match's backfill.
+    pub(super) backfill: Option<BackfillChange>,
 }
 
 /// A match that is claimed for a caller.
@@ -87,18 +88,25 @@ pub(super) enum End {
 }
 
 impl Proposal {
-    /// Reads a proposal, and completes its backfill if that is new. Returns `None` if one of its ids cannot be that of a
-    /// ticket or of a backfill.
-    pub(super) fn read(mut match_: openmatch::Match, now: Moment) -> Option<Self> {
-        let tickets =
-            match_.tickets.iter().map(|ticket| TicketId::parse(&ticket.id)).collect::<Option<_>>()?;
+    /// Reads a proposal, and completes its backfill if that is new. Fails if one of its ids cannot be that of a ticket or of
+    /// a backfill, and if its backfill is too large.
+    pub(super) fn read(
+        mut match_: openmatch::Match,
+        now: Moment,
+        limits: BackfillLimits,
+    ) -> Result<Self, Error> {
+        let ids = match_
+            .tickets
+            .iter()
+            .map(|ticket| TicketId::parse(&ticket.id).ok_or_else(|| Error::NotFound(ticket.id.clone())));
+        let tickets = ids.collect::<Result<_, Error>>()?;
         let mut backfill = None;
         if let Some(proposed) = match_.backfill.take() {
-            let ProposedBackfill { change, returned } = ProposedBackfill::read(proposed, now)?;
+            let ProposedBackfill { change, returned } = ProposedBackfill::read(proposed, now, limits)?;
             match_.backfill = MessageField::some(returned);
             backfill = Some(change);
         }
-        Some(Self { match_, tickets, backfill })
+        Ok(Self { match_, tickets, backfill })
     }
 }
 
@@ -194,12 +202,18 @@ impl Call {
 
     /// Reads a proposal, and counts one that is unreadable.
     pub(super) fn read(&self, match_: openmatch::Match) -> Option<Proposal> {
-        let proposal = Proposal::read(match_, Moment::from(self.backend.clock.now()));
-        if proposal.is_none() {
+        let now = Moment::from(self.backend.clock.now());
+        let proposal = Proposal::read(match_, now, self.backend.backfill_limits);
+        let dropped = |error: &Error| {
             self.backend.metrics.director_match("refused");
-            tracing::debug!(function = self.function.name, "Dropped a proposal: it has an invalid id");
-        }
-        proposal
+            let (function, cause) = (&*self.function.name, chain(error));
+            tracing::debug!(
+                function,
+                cause,
+                "Dropped a proposal: it has an invalid id or too large a backfill"
+            );
+        };
+        proposal.inspect_err(dropped).ok()
     }
 
     /// Hands claimed matches to the caller. Releases those that it does not take.

@@ -1,7 +1,7 @@
-//! Keeps the index in step with the store.
+//! Keeps the indexes of tickets and of backfills in step with the store.
 //!
 //! Before a query the feed reads what the store recorded since its position, in one round trip, and the data of new
-//! tickets in another. All queries that wait at that moment share them. Programs that do not record their changes show
+//! tickets and of new or changed backfills in another. All queries that wait at that moment share them. Programs that do not record their changes show
 //! in the number of tickets or of pending marks, which come with the changes; then the feed scans the store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,9 @@ use base::error::Coded;
 use runtime::batch::Batcher;
 use tokio::time::Instant;
 
-use super::QueryConfig;
-use super::index::{At, Index, Page, Selection};
+use super::index::{At, Page, Selection};
+use super::indexes::Indexes;
+use super::{QueryConfig, QueryKind};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::Pool;
@@ -60,8 +61,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    index: Index,
-    /// The moment of the store to which the index belongs, and when that was by our clock.
+    indexes: Indexes,
+    /// The moment of the store to which the indexes belong, and when that was by our clock.
     at: At,
     refreshed: Option<Instant>,
 }
@@ -131,21 +132,21 @@ impl Feed {
         self.last_query.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn effort(&self, pool: &Pool) -> usize {
+    pub(super) fn effort(&self, kind: QueryKind, pool: &Pool) -> usize {
         let state = self.shared.state();
-        state.index.effort(pool, state.now())
+        state.indexes.of(kind).effort(pool, state.now())
     }
 
-    pub(super) fn search(&self, pool: &Pool) -> Selection {
+    pub(super) fn search(&self, kind: QueryKind, pool: &Pool) -> Selection {
         let state = self.shared.state();
-        state.index.search(pool, state.now())
+        state.indexes.of(kind).search(pool, state.now())
     }
 
     /// Reserves the memory of a selection until it is read.
     pub(super) fn hold(&self, selection: &Selection) -> Result<HeldBytes, Error> {
         let held = HeldBytes { all: self.shared.held.clone(), bytes: 4 * selection.len() + 1 };
         let all = held.all.fetch_add(held.bytes, Ordering::Relaxed) + held.bytes;
-        if (all + self.shared.state().index.bytes()) as u64 > self.shared.config.max_memory {
+        if (all + self.shared.state().indexes.bytes()) as u64 > self.shared.config.max_memory {
             return Err(Error::TooMany(
                 "too many answers of queries are unread: read them faster, or raise matchmaking.query_max_memory"
                     .to_owned(),
@@ -157,13 +158,14 @@ impl Feed {
     /// Returns a response, which is empty if nothing is left, and where the next one starts.
     pub(super) fn write_page(
         &self,
+        kind: QueryKind,
         selection: &Selection,
         from: usize,
         page: &Page,
     ) -> Result<(Vec<u8>, usize), Error> {
         let mut out = Vec::new();
         let state = self.shared.state();
-        let next = state.index.write_page(selection, from, page, &mut out);
+        let next = state.indexes.of(kind).write_page(selection, from, page, &mut out);
         next.map(|next| (out, next)).map_err(|_| Error::Interrupted)
     }
 }
@@ -196,7 +198,7 @@ enum Reason {
     Start,
     /// The store no longer has what happened since the position.
     Missed,
-    /// Another program changed tickets.
+    /// Another program changed tickets, or an older version of this one backfills.
     Foreign,
 }
 
@@ -221,7 +223,7 @@ impl Shared {
 
     fn drop_index(&self) {
         let mut state = self.state_mut();
-        state.index.clear();
+        state.indexes.clear();
         state.refreshed = None;
         drop(state);
         self.show_size();
@@ -229,8 +231,9 @@ impl Shared {
 
     fn show_size(&self) {
         let state = self.state();
-        self.metrics.query_tickets.set(state.index.tickets() as i64);
-        self.metrics.query_bytes.set(state.index.bytes() as i64);
+        self.metrics.query_tickets.set(state.indexes.of(QueryKind::Tickets).count() as i64);
+        self.metrics.query_backfills.set(state.indexes.of(QueryKind::Backfills).count() as i64);
+        self.metrics.query_bytes.set(state.indexes.bytes() as i64);
     }
 
     async fn refresh(&self) -> Result<(), Error> {
@@ -267,7 +270,7 @@ impl Shared {
             reason = last.is_none().then_some(Reason::Missed);
         }
         let Some(last) = last else { return Err(Error::Interrupted) };
-        self.read_new_tickets().await?;
+        self.read_new().await?;
         let mut state = self.state_mut();
         state.at = At { now: last.now, live_since: last.live_since };
         // The index is as old as the request of its last change.
@@ -277,10 +280,9 @@ impl Shared {
 
     /// Decides whether another program has changed tickets.
     fn unrecorded_changes(&self, follower: &mut Follower, changes: &Changes) -> Option<Reason> {
-        let state = self.state();
-        let is_same = (state.index.tickets(), state.index.pending()) == (changes.tickets, changes.pending);
+        let is_complete = self.state_mut().indexes.is_complete(changes);
         let now = Instant::now();
-        if !is_same {
+        if !is_complete {
             follower.foreign_until = Some(now + FOREIGN_FOR);
             return Some(Reason::Foreign);
         }
@@ -299,7 +301,7 @@ impl Shared {
                 return Ok(None);
             }
             let mut state = self.state_mut();
-            changes.changes.iter().for_each(|change| state.index.apply(change));
+            changes.changes.iter().for_each(|change| state.indexes.apply(change));
             if changes.is_last {
                 return Ok(Some(changes));
             }
@@ -317,7 +319,7 @@ impl Shared {
             self.read_changes(follower).await?;
         }
         follower.last_scan = Some(Instant::now());
-        self.state_mut().index.begin_scan();
+        self.state_mut().indexes.begin_scan();
         // A scan that fails half-way starts over.
         let position = follower.position.take();
         let mut reader = Follower { position, ..Follower::default() };
@@ -325,40 +327,40 @@ impl Shared {
         let mut last = None;
         while let Some(at) = cursor {
             let page = self.store.scan(at).await?;
-            self.state_mut().index.apply_page(&page);
+            self.state_mut().indexes.apply_page(&page);
             last = self.read_changes(&mut reader).await?;
             if last.is_none() {
                 break;
             }
-            self.read_new_tickets().await?;
+            self.read_new().await?;
             cursor = page.next;
         }
         follower.position = reader.position;
         if last.is_some() {
-            self.state_mut().index.end_scan();
+            self.state_mut().indexes.end_scan();
         }
         Ok(last)
     }
 
-    /// Reads the tickets that the index does not have yet.
-    async fn read_new_tickets(&self) -> Result<(), Error> {
+    /// Reads the tickets and backfills that the indexes do not have yet.
+    async fn read_new(&self) -> Result<(), Error> {
         loop {
-            let ids = self.state_mut().index.take_unread(READ_PAGE);
-            if ids.is_empty() {
+            let unread = self.state_mut().indexes.take_unread(READ_PAGE);
+            if unread.is_empty() {
                 return Ok(());
             }
-            let read = self.store.peek(&ids).await;
+            let tickets = self.store.peek(&unread.tickets);
+            let backfills = self.store.read_backfills(&unread.backfills);
+            let read = futures::try_join!(tickets, backfills);
             let mut state = self.state_mut();
             match read {
-                Ok(data) => {
-                    ids.iter().zip(&data).for_each(|(id, data)| state.index.read(id, data.as_ref()));
-                }
+                Ok((tickets, backfills)) => state.indexes.read(&unread, &tickets, &backfills),
                 Err(error) => {
-                    ids.iter().for_each(|id| state.index.read_again(id));
+                    state.indexes.read_again(&unread);
                     return Err(error);
                 }
             }
-            if state.index.bytes() as u64 > self.config.max_memory {
+            if state.indexes.bytes() as u64 > self.config.max_memory {
                 return Err(Error::TooMany(
                     "there are more tickets than fit into the memory for queries: raise matchmaking.query_max_memory"
                         .to_owned(),

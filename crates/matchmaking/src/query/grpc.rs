@@ -8,8 +8,7 @@ use connectrpc::{
 use futures::TryStreamExt;
 use proto::openmatch::{self, QUERY_SERVICE_SERVICE_NAME, QueryService, QueryServiceExt};
 
-use super::{Queries, QueryKind, pool_of};
-use crate::backfills::Backfills;
+use super::{Queries, QueryKind};
 use crate::open_match::{OpenMatchService, RestRoute};
 
 /// A pool has a few filters; this is enough for thousands.
@@ -23,18 +22,15 @@ const REST: [RestRoute; 3] = [
 
 impl Queries {
     /// Returns Open Match's QueryService.
-    pub fn service(&self, backfills: Backfills) -> OpenMatchService {
-        let implementation = Arc::new(Grpc { queries: self.clone(), backfills });
+    pub fn service(&self) -> OpenMatchService {
+        let implementation = Arc::new(Grpc(self.clone()));
         OpenMatchService::new(QUERY_SERVICE_SERVICE_NAME, MAX_REQUEST, &REST, move |router| {
             implementation.register(router)
         })
     }
 }
 
-struct Grpc {
-    queries: Queries,
-    backfills: Backfills,
-}
+struct Grpc(Queries);
 
 impl QueryService for Grpc {
     async fn query_tickets(
@@ -43,7 +39,7 @@ impl QueryService for Grpc {
         request: ServiceRequest<'_, openmatch::QueryTicketsRequest>,
     ) -> ServiceResult<ServiceStream<impl Encodable<openmatch::QueryTicketsResponse> + Send + use<>>> {
         let pool = request.to_owned_message().pool.into_option();
-        let pages = self.queries.query(pool, QueryKind::Tickets).await?;
+        let pages = self.0.query(pool, QueryKind::Tickets).await?;
         Ok(Response::stream(
             pages
                 .map_ok(PreEncoded::<openmatch::QueryTicketsResponse>::from_bytes_unchecked)
@@ -57,7 +53,7 @@ impl QueryService for Grpc {
         request: ServiceRequest<'_, openmatch::QueryTicketIdsRequest>,
     ) -> ServiceResult<ServiceStream<impl Encodable<openmatch::QueryTicketIdsResponse> + Send + use<>>> {
         let pool = request.to_owned_message().pool.into_option();
-        let pages = self.queries.query(pool, QueryKind::Ids).await?;
+        let pages = self.0.query(pool, QueryKind::Ids).await?;
         Ok(Response::stream(
             pages
                 .map_ok(PreEncoded::<openmatch::QueryTicketIdsResponse>::from_bytes_unchecked)
@@ -70,9 +66,12 @@ impl QueryService for Grpc {
         _: RequestContext,
         request: ServiceRequest<'_, openmatch::QueryBackfillsRequest>,
     ) -> ServiceResult<ServiceStream<impl Encodable<openmatch::QueryBackfillsResponse> + Send + use<>>> {
-        let pool = pool_of(request.to_owned_message().pool.into_option())?;
-        let pages = self.backfills.query(pool, self.queries.page_size).await?;
-        let response = |backfills| openmatch::QueryBackfillsResponse { backfills, ..Default::default() };
-        Ok(Response::stream(pages.map_ok(response).map_err(Into::into)))
+        let pool = request.to_owned_message().pool.into_option();
+        let pages = self.0.query(pool, QueryKind::Backfills).await?;
+        Ok(Response::stream(
+            pages
+                .map_ok(PreEncoded::<openmatch::QueryBackfillsResponse>::from_bytes_unchecked)
+                .map_err(Into::into),
+        ))
     }
 }

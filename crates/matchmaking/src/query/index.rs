@@ -1,31 +1,31 @@
-//! The tickets of matchmaking, indexed by their search fields.
+//! The tickets of matchmaking, or the backfills, indexed by their search fields.
 //!
 //! A ticket takes a *slot*, whose number stands for it everywhere else. Its encoded data is kept as it is sent:
 //! as field 1 of a `QueryTicketsResponse`. Sorted sets of slots by each double argument and by creation time, and a
 //! posting list of slots for each string value and tag, find the tickets of a pool ([`search`](Index::search)).
+//!
+//! Backfills have an index of their own. Each is what a ticket is here, without pending marks.
 
+mod document;
 mod fields;
 mod search;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
-use bytes::Bytes;
 use hashbrown::HashTable;
 
-use crate::model::{Moment, Ticket, TicketId};
-use crate::store::changes::{Change, ChangeKind, ScanPage};
-use crate::wire;
+use crate::model::Moment;
+use crate::store::changes::{Change, ChangeKind};
 
+pub(super) use self::document::Document;
+use self::document::{field_1, id_of_frame};
 use self::fields::Fields;
 pub(super) use self::search::At;
 
 /// The estimated memory of a slot without the data of its ticket: the slot itself and its places in the tables.
 /// `cargo xtask bench open-match` measures the real one.
 const SLOT_BYTES: usize = 64 + 16 + 24 + 32;
-
-/// The key of field 1 with a length.
-const FIELD_1: u8 = 10;
 
 /// No pending mark.
 const NOT_PENDING: i64 = i64::MIN;
@@ -57,12 +57,12 @@ pub(super) struct Index {
 /// A ticket, or nothing if the body is empty.
 #[derive(Clone, Debug, Default)]
 struct Slot {
-    /// Field 1 of a `QueryTicketsResponse`, or the id of a ticket that could not be read.
+    /// Field 1 of a response, or the id of a ticket that was not read.
     body: Box<[u8]>,
     /// The search fields, packed.
     fields: Box<[u32]>,
     created: i64,
-    /// When its data expires, in nanoseconds.
+    /// When its data, or the backfill, expires, in nanoseconds.
     expires: i64,
     /// Since which millisecond it is pending.
     pending: i64,
@@ -105,7 +105,7 @@ pub(super) struct Outdated;
 
 impl Index {
     /// Returns how many tickets are in matchmaking, as the store counts them.
-    pub(super) fn tickets(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.by_id.len() as u64
     }
 
@@ -124,7 +124,7 @@ impl Index {
         *self = Self { generation: self.generation + 1, ..Self::default() };
     }
 
-    /// Applies a change that the store recorded.
+    /// Applies a change that the store recorded. The caller knows which index it is about.
     pub(super) fn apply(&mut self, change: &Change) {
         if change.kind == ChangeKind::AllReleased {
             self.unmark_all();
@@ -132,10 +132,12 @@ impl Index {
         for id in change.ids() {
             match change.kind {
                 ChangeKind::Created => self.create(id),
-                ChangeKind::Left => self.remove(id),
+                ChangeKind::Left | ChangeKind::BackfillDeleted => self.remove(id),
                 ChangeKind::Pending(since) => self.mark(id, since),
                 ChangeKind::Released => self.unmark(id),
                 ChangeKind::AllReleased => {}
+                ChangeKind::BackfillKept(until) => self.keep(id, until),
+                ChangeKind::BackfillChanged => self.change(id),
             }
         }
     }
@@ -144,15 +146,6 @@ impl Index {
     pub(super) fn begin_scan(&mut self) {
         self.scanned = Some(vec![Found::default(); self.slots.len()]);
         self.strays.values_mut().for_each(|(_, found)| *found = false);
-    }
-
-    pub(super) fn apply_page(&mut self, page: &ScanPage) {
-        for id in &page.tickets {
-            self.add(id);
-        }
-        for (id, since) in &page.pending {
-            self.mark(id, *since);
-        }
     }
 
     /// Removes what the scan did not find.
@@ -173,65 +166,76 @@ impl Index {
     }
 
     /// Returns up to `max` tickets whose data must be read next. Their data is passed to [`read`](Self::read).
-    pub(super) fn take_unread(&mut self, max: usize) -> Vec<TicketId> {
+    pub(super) fn take_unread<T>(&mut self, max: usize, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
         let mut ids = Vec::new();
         while ids.len() < max
             && let Some(slot) = self.unread.pop()
         {
             let slot = &self.slots[slot as usize];
             let id = std::str::from_utf8(&slot.body).ok().filter(|_| slot.read == 0);
-            ids.extend(id.and_then(TicketId::parse));
+            ids.extend(id.and_then(&parse));
         }
         ids
     }
 
-    /// Indexes a ticket. Without data, or if the data is unreadable, the ticket stays unread and is in no pool.
-    pub(super) fn read(&mut self, id: &TicketId, data: Option<&Bytes>) {
-        let Some(slot) = self.find(id.as_str()) else { return };
+    /// Indexes a ticket. Without readable data the ticket stays unread and is in no pool.
+    pub(super) fn read(&mut self, id: &str, document: Option<Document>) {
+        let (Some(slot), Some(document)) = (self.find(id), document) else { return };
         if self.slots[slot as usize].read != 0 {
             return;
         }
-        let Some(ticket) = data.and_then(|data| wire::decode_ticket(id.clone(), data).ok()) else { return };
-        let Some(body) = data.and_then(|data| frame(id, data)) else { return };
         self.reads += 1;
-        self.bytes = self.bytes - self.slots[slot as usize].body.len() + body.len();
-        self.fill(slot, &ticket, body);
+        self.bytes = self.bytes - self.slots[slot as usize].body.len() + document.frame.len();
+        self.fill(slot, document);
     }
 
     /// Has a ticket read again whose data could not be had.
-    pub(super) fn read_again(&mut self, id: &TicketId) {
-        self.unread.extend(self.find(id.as_str()));
+    pub(super) fn read_again(&mut self, id: &str) {
+        self.unread.extend(self.find(id));
     }
 
-    fn fill(&mut self, slot: u32, ticket: &Ticket, body: Box<[u8]>) {
-        let fields = self.fields.insert(slot, &ticket.fields);
-        self.created.insert((ticket.created.nanos(), slot));
+    fn fill(&mut self, slot: u32, document: Document) {
+        let fields = self.fields.insert(slot, &document.fields);
+        self.created.insert((document.created.nanos(), slot));
         self.bytes += 4 * fields.len();
         let reads = self.reads;
         let this = &mut self.slots[slot as usize];
-        this.body = body;
+        this.body = document.frame;
         this.fields = fields;
-        this.created = ticket.created.nanos();
-        this.expires = ticket.expires.map_or(i64::MAX, Moment::nanos);
+        this.created = document.created.nanos();
+        this.expires = document.expires.map_or(this.expires, Moment::nanos);
         this.read = reads;
     }
 
     /// Adds a ticket that was created just now. A known id has new data.
     fn create(&mut self, id: &str) {
+        self.change(id);
+        let slot = self.add(id);
+        self.slots[slot as usize].expires = i64::MAX;
+    }
+
+    /// Has a ticket read again whose data is no longer what was read.
+    fn change(&mut self, id: &str) {
         if let Some(slot) = self.find(id)
             && self.slots[slot as usize].read != 0
         {
             self.forget_data(slot);
         }
-        self.add(id);
+    }
+
+    /// Adds a backfill, unless it is known, and sets when it expires.
+    pub(super) fn keep(&mut self, id: &str, until: Moment) {
+        let slot = self.add(id);
+        self.slots[slot as usize].expires = until.nanos();
     }
 
     /// Adds a ticket, unless it is known.
-    fn add(&mut self, id: &str) {
+    pub(super) fn add(&mut self, id: &str) -> u32 {
         let slot = self.find(id).unwrap_or_else(|| self.occupy(id));
         if let Some(scanned) = &mut self.scanned {
             scanned[slot as usize].ticket = true;
         }
+        slot
     }
 
     fn occupy(&mut self, id: &str) -> u32 {
@@ -243,8 +247,8 @@ impl Index {
             scanned.resize(self.slots.len(), Found::default());
             scanned[slot as usize] = Found::default();
         }
-        let pending = NOT_PENDING;
-        self.slots[slot as usize] = Slot { body: id.as_bytes().into(), pending, ..Slot::default() };
+        let (pending, expires) = (NOT_PENDING, i64::MAX);
+        self.slots[slot as usize] = Slot { body: id.as_bytes().into(), pending, expires, ..Slot::default() };
         let (slots, hasher) = (&self.slots, &self.hasher);
         let hash = |slot: &u32| hasher.hash_one(slots[*slot as usize].id());
         self.by_id.insert_unique(hasher.hash_one(id.as_bytes()), slot, hash);
@@ -272,7 +276,7 @@ impl Index {
         }
     }
 
-    fn mark(&mut self, id: &str, since: i64) {
+    pub(super) fn mark(&mut self, id: &str, since: i64) {
         match self.find(id) {
             Some(slot) => {
                 self.set_pending(slot, since);
@@ -377,37 +381,4 @@ pub(super) struct Page {
     pub(super) ids_only: bool,
     pub(super) max: usize,
     pub(super) max_bytes: usize,
-}
-
-/// Encodes a ticket as field 1 of a response. The ticket starts with its id, also in field 1.
-fn frame(id: &TicketId, data: &Bytes) -> Option<Box<[u8]>> {
-    let name = id.as_str().as_bytes();
-    let starts_with_id = data.len() > name.len() + 1
-        && data[0] == FIELD_1
-        && usize::from(data[1]) == name.len()
-        && &data[2..2 + name.len()] == name;
-    // Another program may encode the fields in another order, or store a ticket under another id.
-    let data = if starts_with_id { data.clone() } else { wire::ticket_with_id(id, data)? };
-    let mut frame = Vec::with_capacity(data.len() + 4);
-    frame.push(FIELD_1);
-    let mut length = data.len();
-    while length >= 128 {
-        frame.push(length as u8 | 128);
-        length >>= 7;
-    }
-    frame.push(length as u8);
-    frame.extend_from_slice(&data);
-    Some(frame.into())
-}
-
-/// Returns the first field within field 1 of a frame: the key, length and text of the ticket's id. It is also field 1
-/// of a `QueryTicketIdsResponse`.
-fn field_1(frame: &[u8]) -> &[u8] {
-    let length = frame[1..].iter().take_while(|byte| **byte >= 128).count() + 1;
-    let ticket = &frame[1 + length..];
-    &ticket[..2 + usize::from(ticket[1])]
-}
-
-fn id_of_frame(frame: &[u8]) -> &[u8] {
-    &field_1(frame)[2..]
 }

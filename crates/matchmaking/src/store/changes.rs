@@ -1,5 +1,5 @@
-//! What a process that answers queries reads from the store: changes of tickets since a position, and pages of all of
-//! them.
+//! What a process that answers queries reads from the store: changes of tickets and backfills since a position, and
+//! pages of all of them.
 //!
 //! A store records changes only while somebody reads them ([`CHANGES_LIFETIME`]). A reader whose position is no longer
 //! known starts over with [`Store::scan`](super::Store::scan).
@@ -21,7 +21,7 @@ pub(super) const CHANGES_PAGE: usize = 500;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position(pub(super) String);
 
-/// What happened to some tickets in one step.
+/// What happened to some tickets, or to some backfills, in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) kind: ChangeKind,
@@ -39,6 +39,11 @@ pub(crate) enum ChangeKind {
     Released,
     /// There are no pending tickets any more. Has no ids.
     AllReleased,
+    /// A backfill was created or acknowledged. It expires at this moment of the store's clock.
+    BackfillKept(Moment),
+    /// The data of a backfill changed.
+    BackfillChanged,
+    BackfillDeleted,
 }
 
 impl Change {
@@ -61,6 +66,8 @@ pub(crate) struct Changes {
     pub(crate) tickets: u64,
     /// How many pending marks there are, including those that timed out.
     pub(crate) pending: u64,
+    /// How many backfills there are, including those that expired.
+    pub(crate) backfills: u64,
     /// The store's clock.
     pub(crate) now: Moment,
     /// A ticket that became pending before this millisecond is active again.
@@ -72,6 +79,7 @@ pub(crate) struct Changes {
 pub(crate) enum ScanCursor {
     Tickets(u64),
     Pending(u64),
+    Backfills(u64),
 }
 
 impl ScanCursor {
@@ -85,6 +93,8 @@ pub(crate) struct ScanPage {
     pub(crate) tickets: Vec<String>,
     /// Pending marks, each with the millisecond since which it counts.
     pub(crate) pending: Vec<(String, i64)>,
+    /// Backfills, each with the moment at which it expires.
+    pub(crate) backfills: Vec<(String, Moment)>,
     /// Where the next page starts. `None` after the last one.
     pub(crate) next: Option<ScanCursor>,
 }

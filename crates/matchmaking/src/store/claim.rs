@@ -30,7 +30,8 @@ impl Claim {
         self.0 as i64
     }
 
-    /// Returns the number of its holder. 0 means a program that does not number its claims, such as minimatch.
+    /// Returns its number: of a match of a Director, or of what an engine fetched. 0 means a program that does not number its
+    /// claims, such as minimatch.
     pub fn number(self) -> u32 {
         (self.0.fract() * STEPS) as u32
     }
@@ -51,7 +52,7 @@ impl fmt::Display for Claim {
 /// A match whose tickets are to be claimed for a Director.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
-    /// The number of an earlier claim of the same holder.
+    /// The number of the first claim of the same call.
     pub number: Option<u32>,
     /// What operators see of the holder: its profile and match function.
     pub holder: Holder,
@@ -102,7 +103,7 @@ pub enum Obstacle {
     Repeated,
     AssignedElsewhere,
     NotFound,
-    /// Another holder has claimed the ticket.
+    /// Another holder has claimed the ticket, or the group would cut another match of its holder.
     Claimed,
 }
 

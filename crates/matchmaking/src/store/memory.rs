@@ -59,8 +59,9 @@ struct State {
     pending: HashMap<TicketId, Claim>,
     /// The number of the last claim.
     last_claim: u32,
-    /// The Directors that hold claims, by number, each with the time until which that is remembered.
-    holders: HashMap<u32, (Holder, Timestamp)>,
+    /// The Directors that hold claims, by number, each with the number of the first claim of its call, and with the time until
+    /// which that is remembered.
+    holders: HashMap<u32, (Holder, u32, Timestamp)>,
     /// The expiry of each ticket's data.
     expiry: BTreeSet<(Timestamp, TicketId)>,
     /// The tickets of each player.
@@ -326,7 +327,7 @@ impl Memory {
                 matches.extend_from_slice(&group.encoded_match);
                 tickets.extend_from_slice(&group.tickets);
                 if let Some(new) = &group.room {
-                    state.insert_room(new, now);
+                    state.insert_room(new, now, self.rules.backfill_expiry());
                 }
             }
             outcomes.push(outcome);

@@ -634,11 +634,7 @@ async fn get_many(mut connection: ConnectionManager, keys: &[Key]) -> Result<Vec
 fn read_fetched(
     (waiting, queued, is_held_back, claim, ids, foreign): (u64, u64, bool, String, Vec<String>, u8),
 ) -> (FetchedTickets, u64, Option<ForeignProgram>) {
-    let foreign = match foreign {
-        0 => None,
-        1 => Some(ForeignProgram::Minimatch),
-        _ => Some(ForeignProgram::OpenMatch),
-    };
+    let foreign = ForeignProgram::from_script(foreign);
     let ids = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
     let claim = claim.parse().map(Claim::from_score).unwrap_or_default();
     (FetchedTickets { ids, claim, waiting, is_held_back }, queued, foreign)

@@ -3,7 +3,7 @@
 use matchmaking::Error;
 use matchmaking::store::DeleteOutcome;
 use proto::openmatch::assignment_failure::Cause;
-use proto::openmatch::{AssignmentFailure, AssignmentGroup};
+use proto::openmatch::{AssignmentFailure, AssignmentGroup, Match, Ticket};
 
 use crate::on_both_stores;
 use crate::servers::{Kind, function, proposal};
@@ -16,6 +16,7 @@ on_both_stores! {
     missing_tickets_are_reported_and_the_others_assigned,
     assigned_ticket_is_not_assigned_to_something_else,
     group_that_mixes_two_claims_is_assigned_in_part,
+    late_director_does_not_split_newer_matches,
     assigned_ticket_is_gone_from_matchmaking,
     match_names_the_profile_of_its_claim,
     released_tickets_can_be_matched_again,
@@ -94,15 +95,43 @@ async fn assigned_ticket_is_not_assigned_to_something_else(world: World) {
     assert_eq!(world.connection(&b).await.as_deref(), Some("late"));
 }
 
-async fn claim_for(world: &World, profile: &str, tickets: &[&proto::openmatch::Ticket]) {
-    let sent = proposal(profile, tickets);
+async fn claim_for(world: &World, profile: &str, tickets: &[&Ticket]) {
+    assert_eq!(propose(world, profile, vec![proposal(profile, tickets)]).await, 1);
+}
+
+/// Returns how many of these proposals of one call were claimed.
+async fn propose(world: &World, profile: &str, sent: Vec<Match>) -> usize {
     let function = function(Kind::Grpc, move |_, proposals| {
         let sent = sent.clone();
-        async move { proposals.send(Ok(sent)).await.unwrap() }
+        async move {
+            for proposal in sent {
+                proposals.send(Ok(proposal)).await.unwrap();
+            }
+        }
     })
     .await;
     let (matches, error) = read(fetch_profile(&world.backend(config()), &function, profile).await).await;
-    assert_eq!((matches.len(), error), (1, None));
+    assert_eq!(error, None);
+    matches.len()
+}
+
+/// A Director that was paused until its claim ended assigns its match, whose tickets are in two matches of another Director.
+async fn late_director_does_not_split_newer_matches(world: World) {
+    let [a, b, c, d] = world.tickets().await;
+    claim_for(&world, "late", &[&a, &b]).await;
+    // As after the timeout.
+    world.backend(config()).release_all_tickets().await.unwrap();
+    let matches = vec![proposal("1", &[&a, &c]), proposal("2", &[&b, &d])];
+    assert_eq!(propose(&world, "newer", matches).await, 2);
+    let failed = world.backend(config()).assign_tickets(vec![group("late", &[&a, &b])]).await.unwrap();
+    assert_eq!(failures(&failed), [(&*a.id, Cause::UNKNOWN), (&*b.id, Cause::UNKNOWN)]);
+    let newer = vec![group("one", &[&a, &c]), group("two", &[&b, &d])];
+    let failed = world.backend(config()).assign_tickets(newer).await.unwrap();
+    assert_eq!(failures(&failed), []);
+    for (ticket, connection) in [(&a, "one"), (&c, "one"), (&b, "two"), (&d, "two")] {
+        assert_eq!(world.connection(ticket).await.as_deref(), Some(connection));
+    }
+    assert_eq!(world.recorded().len(), 2);
 }
 
 async fn group_that_mixes_two_claims_is_assigned_in_part(world: World) {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use buffa::MessageField;
+use buffa::{Message, MessageField};
+use bytes::Bytes;
 use futures::TryStreamExt;
-use matchmaking::BackendConfig;
-use matchmaking::model::{Filter, Pool};
-use proto::openmatch::{Assignment, Backfill, Match, SearchFields, Ticket};
+use matchmaking::{BackendConfig, QueryKind};
+use proto::openmatch::{
+    Assignment, Backfill, Match, Pool, QueryBackfillsResponse, SearchFields, TagPresentFilter, Ticket,
+};
 use testkit::eventually;
 
 use crate::servers::{KINDS, Kind, evaluator, function, proposal};
@@ -16,10 +18,12 @@ use crate::{PATIENCE, on_both_stores};
 on_both_stores! {
     new_backfill_is_created_with_its_match,
     existing_backfill_is_updated_and_its_game_server_gets_the_tickets,
+    match_with_too_large_a_backfill_is_skipped,
     match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on,
     evaluated_match_creates_its_backfill,
     ; in_process:
-    backfill_of_a_match_that_reaches_nobody_is_gone,
+    new_backfill_of_a_match_that_reaches_nobody_is_gone,
+    existing_backfill_of_a_match_that_reaches_nobody_keeps_its_tickets,
 }
 
 fn tagged(tag: &str) -> Backfill {
@@ -50,10 +54,12 @@ async fn propose(world: &World, kind: Kind, proposals: Vec<Match>) -> (Vec<Match
 
 /// Queries the backfills with a tag.
 async fn found(world: &World, tag: &str) -> Vec<Backfill> {
-    let pool = Pool { name: tag.to_owned(), filters: vec![Filter::Tag(tag.to_owned())] };
-    let pages: Vec<Vec<Backfill>> =
-        world.frontend.backfills().query(pool, 10).await.unwrap().try_collect().await.unwrap();
-    pages.concat()
+    let filter = TagPresentFilter { tag: tag.to_owned(), ..Default::default() };
+    let pool = Pool { name: tag.to_owned(), tag_present_filters: vec![filter], ..Default::default() };
+    let pages = world.queries().query(Some(pool), QueryKind::Backfills).await.unwrap();
+    let pages: Vec<Bytes> = pages.try_collect().await.unwrap();
+    let read = |page: &Bytes| QueryBackfillsResponse::decode_from_slice(page).unwrap().backfills;
+    pages.iter().flat_map(read).collect()
 }
 
 async fn acknowledge(world: &World, backfill: &Backfill, connection: &str) -> Vec<String> {
@@ -108,6 +114,28 @@ async fn existing_backfill_is_updated_and_its_game_server_gets_the_tickets(world
     }
 }
 
+async fn match_with_too_large_a_backfill_is_skipped(world: World) {
+    let [a, b, c] = world.tickets().await;
+    let existing = world.frontend.backfills().create(Some(tagged("as it was"))).await.unwrap();
+    let tags = |count: usize, tag: &str| Backfill {
+        search_fields: MessageField::some(SearchFields {
+            tags: vec![tag.to_owned(); count],
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let updated = Backfill { search_fields: tags(1, &"x".repeat(65_536)).search_fields, ..existing.clone() };
+    let proposals = vec![
+        with_backfill("1", &[&a], &tags(101, "many")),
+        with_backfill("2", &[&b], &updated),
+        with_backfill("3", &[&c], &tags(100, "fits")),
+    ];
+    let (matches, error) = propose(&world, Kind::Grpc, proposals).await;
+    assert_eq!((crate::world::names(&matches), error), (vec!["3"], None));
+    assert!(world.is_free(&a).await && world.is_free(&b).await && !world.is_free(&c).await);
+    assert_eq!(found(&world, "as it was").await, [existing]);
+}
+
 async fn match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on(world: World) {
     let [a, b, c, d] = world.tickets().await;
     let backfills = world.frontend.backfills();
@@ -132,10 +160,8 @@ async fn match_with_a_stale_backfill_is_skipped_and_the_stream_goes_on(world: Wo
     assert_eq!(acknowledge(&world, &created, "server").await, ids(&[&d]));
 }
 
-async fn backfill_of_a_match_that_reaches_nobody_is_gone(world: World) {
-    let [a, b] = world.tickets().await;
-    let existing = world.frontend.backfills().create(Some(tagged("old"))).await.unwrap();
-    let proposals = [with_backfill("1", &[&a], &tagged("new")), with_backfill("2", &[&b], &existing)];
+/// Calls a match function with these proposals, and gives up once the tickets are claimed.
+async fn fetch_and_leave(world: &World, tickets: &[&Ticket], proposals: Vec<Match>) {
     let function = function(Kind::Grpc, move |_, sender| {
         let proposals = proposals.clone();
         async move {
@@ -146,13 +172,31 @@ async fn backfill_of_a_match_that_reaches_nobody_is_gone(world: World) {
         }
     });
     let stream = fetch(&world.backend(config()), &function.await).await;
-    eventually("both are claimed", PATIENCE, async || !world.is_free(&a).await && !world.is_free(&b).await)
-        .await;
+    for ticket in tickets {
+        eventually("it is claimed", PATIENCE, async || !world.is_free(ticket).await).await;
+    }
     drop(stream);
-    eventually("both are released", PATIENCE, async || world.is_free(&a).await && world.is_free(&b).await)
-        .await;
-    eventually("the new one is gone", PATIENCE, async || found(&world, "new").await.is_empty()).await;
-    assert_eq!(acknowledge(&world, &existing, "server").await, Vec::<String>::new());
+}
+
+async fn new_backfill_of_a_match_that_reaches_nobody_is_gone(world: World) {
+    let a = world.ticket().await;
+    fetch_and_leave(&world, &[&a], vec![with_backfill("1", &[&a], &tagged("new"))]).await;
+    eventually("its ticket is released", PATIENCE, async || world.is_free(&a).await).await;
+    eventually("it is gone", PATIENCE, async || found(&world, "new").await.is_empty()).await;
+}
+
+/// The match function has taken a place off the fields of the backfill. If its ticket were released, the place would stay empty.
+async fn existing_backfill_of_a_match_that_reaches_nobody_keeps_its_tickets(world: World) {
+    let [a, b] = world.tickets().await;
+    let existing = world.frontend.backfills().create(Some(tagged("one place"))).await.unwrap();
+    let full = Backfill { search_fields: tagged("full").search_fields, ..existing.clone() };
+    let proposals = vec![with_backfill("1", &[&a], &full), proposal("2", &[&b])];
+    fetch_and_leave(&world, &[&a, &b], proposals).await;
+    eventually("the other match is released", PATIENCE, async || world.is_free(&b).await).await;
+    assert!(!world.is_free(&a).await, "it waits for the game server");
+    assert_eq!(acknowledge(&world, &existing, "server").await, ids(&[&a]));
+    assert_eq!(world.connection(&a).await.as_deref(), Some("server"));
+    assert_eq!(found(&world, "full").await.len(), 1);
 }
 
 async fn evaluated_match_creates_its_backfill(world: World) {

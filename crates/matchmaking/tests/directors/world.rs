@@ -11,8 +11,8 @@ use futures::{FutureExt, StreamExt};
 use matchmaking::model::{SearchFields, TicketId};
 use matchmaking::store::{Coordination, RedisServers, Rules, UnrecordedBatch};
 use matchmaking::{
-    Backend, BackendConfig, Error, Frontend, FrontendConfig, HostRules, MatchRecorder, Metrics, OpenMatch,
-    Store,
+    Backend, BackendConfig, BackfillLimits, Error, Frontend, FrontendConfig, HostRules, MatchRecorder,
+    Metrics, OpenMatch, Queries, QueryConfig, Store,
 };
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -134,7 +134,8 @@ impl World {
         };
         let recorder: Arc<dyn MatchRecorder> = self.journal.clone();
         let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
-        let backend = Backend::new(store.clone(), Some(recorder), config, clock, metrics).unwrap();
+        let limits = BackfillLimits { max_size: 65_536, max_fields: 100 };
+        let backend = Backend::new(store.clone(), Some(recorder), config, limits, clock, metrics).unwrap();
         if self.wire == Wire::InProcess {
             return Director::InProcess(backend);
         }
@@ -145,6 +146,17 @@ impl World {
             Wire::Rest => Director::Rest(listening, reqwest::Client::new()),
             _ => Director::grpc(listening),
         }
+    }
+
+    /// Returns the queries of one process.
+    pub(crate) fn queries(&self) -> Queries {
+        let config = QueryConfig {
+            page_size: 10,
+            max_memory: 1 << 30,
+            max_age: Duration::ZERO,
+            idle_timeout: Duration::from_secs(300),
+        };
+        Queries::new(self.store.clone(), config, self.metrics.clone())
     }
 
     /// Creates a ticket.

@@ -7,7 +7,7 @@ use proto::openmatch;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::Served;
+use crate::server::{LIMITS, Served};
 
 const BACKFILLS: &str = "/v1/frontendservice/backfills";
 
@@ -34,7 +34,7 @@ async fn backfills_over_rest_and_connect() {
     // A match function adds a ticket, and the game server takes it.
     let (_, ticket) = served.rest(Method::POST, "/v1/frontendservice/tickets", r#"{"ticket":{}}"#).await;
     let wire = openmatch::Backfill { id: id.to_owned(), generation: 1, ..Default::default() };
-    let proposed = ProposedBackfill::read(wire, Moment::default()).unwrap();
+    let proposed = ProposedBackfill::read(wire, Moment::default(), LIMITS).unwrap();
     let tickets = vec![TicketId::parse(ticket["id"].as_str().unwrap()).unwrap()];
     let request =
         ClaimRequest { number: None, holder: Holder::default(), tickets, backfill: Some(proposed.change) };

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use testkit::eventually;
 
 use crate::frontend::assign;
-use crate::server::{Served, rules};
+use crate::server::{LIMITS, Served, rules};
 
 fn config(served: &Served, protocol: Protocol) -> ClientConfig {
     ClientConfig::new(format!("http://{}", served.address).parse().unwrap()).with_protocol(protocol)
@@ -209,7 +209,7 @@ async fn game_server_gets_its_tickets_although_one_was_cancelled() {
             ids.push(create(&client, Some(Ticket::default())).await.unwrap().id);
         }
         // As a match function does that adds both.
-        let proposed = ProposedBackfill::read(backfill.clone(), Moment::default()).unwrap();
+        let proposed = ProposedBackfill::read(backfill.clone(), Moment::default(), LIMITS).unwrap();
         let tickets = ids.iter().map(|id| TicketId::parse(id).unwrap()).collect();
         let request = ClaimRequest {
             number: None,

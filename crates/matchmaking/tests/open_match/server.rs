@@ -6,8 +6,8 @@ use std::time::Duration;
 use base::Clock;
 use matchmaking::store::{Coordination, RedisServers, Rules};
 use matchmaking::{
-    Backend, BackendConfig, Frontend, FrontendConfig, HostRules, Metrics, OpenMatch, Queries, QueryConfig,
-    Store,
+    Backend, BackendConfig, BackfillLimits, Frontend, FrontendConfig, HostRules, Metrics, OpenMatch, Queries,
+    QueryConfig, Store,
 };
 use prometheus_client::registry::Registry;
 use redis_store::RedisStore;
@@ -15,6 +15,8 @@ use reqwest::{Client, Method};
 use serde_json::Value;
 
 use crate::listener::Listening;
+
+pub(crate) const LIMITS: BackfillLimits = BackfillLimits { max_size: 65_536, max_fields: 100 };
 
 pub(crate) fn rules() -> Rules {
     Rules {
@@ -69,6 +71,7 @@ impl Served {
             ttl_field: true,
             cors_origins: Vec::new(),
         };
+        let limits = config.backfill_limits();
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         let config = BackendConfig {
             registration_window: Duration::ZERO,
@@ -77,7 +80,7 @@ impl Served {
             evaluator_timeout: Duration::from_secs(5),
             hosts: HostRules::default(),
         };
-        let backend = Backend::new(store.clone(), None, config, clock, metrics.clone()).unwrap();
+        let backend = Backend::new(store.clone(), None, config, limits, clock, metrics.clone()).unwrap();
         let query = QueryConfig {
             page_size: 10,
             max_memory: 1 << 30,
@@ -89,7 +92,7 @@ impl Served {
             .allow_origins(origins.to_vec())
             .serve(frontend.service())
             .serve(backend.service())
-            .serve(queries.service(frontend.backfills().clone()));
+            .serve(queries.service());
         let listening = Listening::start(open_match, frontend, origins);
         Self { store, address: listening.address, client: Client::new(), _listening: listening }
     }

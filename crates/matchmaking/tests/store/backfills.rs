@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use buffa::{Message, MessageField};
+use bytes::Bytes;
 use futures::TryStreamExt;
-use matchmaking::model::{BackfillId, Bounds, Filter, Moment, Pool, TicketId};
+use matchmaking::model::{BackfillId, Moment, TicketId};
 use matchmaking::store::{
     AcknowledgeOutcome, AssignBackfillOutcome, Assignments, ClaimOutcome, ClaimRequest, DeleteOutcome, Holder,
 };
-use matchmaking::{Error, Frontend, ProposedBackfill};
-use proto::openmatch::{Assignment, Backfill, SearchFields};
+use matchmaking::{BackfillLimits, Error, Frontend, ProposedBackfill, Queries, QueryKind};
+use proto::openmatch::double_range_filter::Exclude;
+use proto::openmatch::{Assignment, Backfill, QueryBackfillsResponse, SearchFields};
 use testkit::{Redis, eventually, need};
 
+use crate::pools::{Filters, found_backfills};
 use crate::setup::{PATIENCE, Setup, Tickets, group, id, ids, sorted};
 
 for_every_store! {
@@ -30,6 +33,8 @@ for_every_store! {
     unacknowledged_backfill_expires_and_releases_its_tickets,
     acknowledged_backfill_does_not_expire,
     query_returns_the_backfills_of_a_pool_in_pages,
+    query_finds_each_backfill_as_it_was_last_changed,
+    query_finds_a_backfill_until_it_expires,
 }
 
 /// Returns a backfill with this tag.
@@ -42,13 +47,20 @@ pub(crate) fn tagged(tag: &str) -> Backfill {
     Backfill { search_fields: MessageField::some(fields), ..Default::default() }
 }
 
+const LIMITS: BackfillLimits = BackfillLimits { max_size: 65_536, max_fields: 100 };
+
+fn sorted_by_id(mut backfills: Vec<Backfill>) -> Vec<Backfill> {
+    backfills.sort_by(|a, b| a.id.cmp(&b.id));
+    backfills
+}
+
 /// Claims these tickets in a match with this backfill.
 pub(crate) async fn try_claim(
     tickets: &Tickets,
     backfill: Backfill,
     ids: Vec<TicketId>,
 ) -> (ClaimOutcome, Backfill) {
-    let proposed = ProposedBackfill::read(backfill, Moment::from(tickets.clock.now())).unwrap();
+    let proposed = ProposedBackfill::read(backfill, Moment::from(tickets.clock.now()), LIMITS).unwrap();
     let holder = Holder { profile: "profile".to_owned(), function: "function".to_owned() };
     let request = ClaimRequest { number: None, holder, tickets: ids, backfill: Some(proposed.change) };
     (tickets.claim(&[request]).await.unwrap().remove(0), proposed.returned)
@@ -351,20 +363,65 @@ async fn acknowledged_backfill_does_not_expire(setup: Setup) {
 async fn query_returns_the_backfills_of_a_pool_in_pages(setup: Setup) {
     let tickets = setup.open().await;
     let backfills = tickets.frontend.backfills();
+    let (queries, large) = (tickets.queries(), tickets.queries_with(|config| config.page_size = 100));
     for number in 0..51 {
         backfills.create(Some(tagged(if number % 3 == 0 { "desert" } else { "forest" }))).await.unwrap();
     }
-    let pages = async |pool: Pool, size| -> Vec<usize> {
-        let pages: Vec<Vec<Backfill>> =
-            backfills.query(pool, size).await.unwrap().try_collect().await.unwrap();
-        pages.iter().map(Vec::len).collect()
+    let pages = async |queries: &Queries, pool| -> Vec<usize> {
+        let pages = queries.query(Some(pool), QueryKind::Backfills).await.unwrap();
+        let size = |page: Bytes| QueryBackfillsResponse::decode_from_slice(&page).unwrap().backfills.len();
+        pages.map_ok(size).try_collect().await.unwrap()
     };
-    let pool = |filters| Pool { name: "pool".to_owned(), filters };
-    assert_eq!(pages(pool(vec![]), 10).await, [10, 10, 10, 10, 10, 1]);
-    assert_eq!(pages(pool(vec![Filter::Tag("desert".to_owned())]), 10).await, [10, 7]);
-    let slots = |min, max, bounds| Filter::Double { field: "slots".to_owned(), min, max, bounds };
-    assert_eq!(pages(pool(vec![slots(1.0, 3.0, Bounds::Closed)]), 100).await, [51]);
-    assert_eq!(pages(pool(vec![slots(1.0, 3.0, Bounds::OpenMax)]), 100).await, Vec::<usize>::new());
+    assert_eq!(pages(&queries, Filters::default().wire()).await, [10, 10, 10, 10, 10, 1]);
+    let desert = Filters { tags: vec!["desert"], ..Filters::default() };
+    assert_eq!(pages(&queries, desert.wire()).await, [10, 7]);
+    let slots = |exclude| Filters { ranges: vec![("slots", 1.0, 3.0, exclude)], ..Filters::default() };
+    assert_eq!(pages(&large, slots(Exclude::NONE).wire()).await, [51]);
+    assert_eq!(pages(&large, slots(Exclude::MAX).wire()).await, Vec::<usize>::new());
+}
+
+/// Every kind of change, made at another process.
+async fn query_finds_each_backfill_as_it_was_last_changed(setup: Setup) {
+    let tickets = setup.open().await;
+    let (queries, other) = (tickets.queries(), tickets.elsewhere().await);
+    let backfills = other.frontend.backfills();
+    let query = async || sorted_by_id(found_backfills(&queries, Filters::default().wire()).await);
+    assert_eq!(query().await, []);
+    let first = backfills.create(Some(tagged("first"))).await.unwrap();
+    other.create_all(0..2).await;
+    let second = claim_with_new(&other, ids([0])).await;
+    assert_eq!(query().await, sorted_by_id(vec![first.clone(), second.clone()]));
+    // By a match, by the game server, and not by an acknowledgement.
+    let proposed = Backfill { search_fields: tagged("proposed").search_fields, ..second.clone() };
+    let second = Backfill { generation: 2, ..claim_with(&other, proposed, ids([1])).await };
+    assert_eq!(query().await, sorted_by_id(vec![first.clone(), second.clone()]));
+    let first = backfills.update(Some(Backfill { id: first.id, ..tagged("updated") })).await.unwrap();
+    assert_eq!(query().await, sorted_by_id(vec![first.clone(), second.clone()]));
+    let updated = Filters { tags: vec!["updated"], ..Filters::default() };
+    assert_eq!(found_backfills(&queries, updated.wire()).await, [first.clone()]);
+    acknowledge(&other.frontend, &second, "server").await;
+    assert_eq!(query().await, sorted_by_id(vec![first.clone(), second.clone()]));
+    backfills.delete(&first.id).await.unwrap();
+    assert_eq!(query().await, [second]);
+    assert_eq!((tickets.scans("start"), tickets.scans("foreign"), tickets.scans("missed")), (1, 0, 0));
+}
+
+async fn query_finds_a_backfill_until_it_expires(setup: Setup) {
+    let tickets = setup.with(|rules| rules.pending_timeout = Duration::from_secs(2)).open().await;
+    let queries = tickets.queries();
+    let backfills = tickets.frontend.backfills();
+    let created = [
+        backfills.create(Some(tagged("kept"))).await.unwrap(),
+        backfills.create(Some(tagged("left"))).await.unwrap(),
+    ];
+    assert_eq!(found_backfills(&queries, Filters::default().wire()).await.len(), 2);
+    eventually("the other expires", PATIENCE, async || {
+        tickets.pass(Duration::from_millis(500));
+        acknowledge(&tickets.frontend, &created[0], "server").await;
+        found_backfills(&queries, Filters::default().wire()).await == [created[0].clone()]
+    })
+    .await;
+    assert_eq!(tickets.scans("foreign"), 0);
 }
 
 /// So that nothing outlives its use when no process is left to clean up.

@@ -21,7 +21,7 @@ for_every_store! {
     released_tickets_cannot_be_assigned_under_the_old_claim,
     match_of_a_director_is_claimed_as_a_whole_or_not_at_all,
     match_without_tickets_is_claimed,
-    claims_of_one_director_have_one_number,
+    claims_of_one_call_have_numbers_of_their_own,
     expired_claim_can_be_taken_over,
     directors_and_engines_never_share_a_ticket,
     release_all_frees_every_ticket,
@@ -29,6 +29,8 @@ for_every_store! {
     director_assigns_groups_as_a_whole,
     director_learns_what_prevents_an_assignment,
     group_of_two_holders_is_refused_for_the_second,
+    group_of_two_matches_is_refused_unless_the_call_has_all_their_tickets,
+    match_can_be_assigned_ticket_by_ticket,
     tickets_of_an_engine_can_be_assigned_by_a_director,
 }
 
@@ -142,7 +144,7 @@ async fn match_without_tickets_is_claimed(setup: Setup) {
     assert!(matches!(outcomes[..], [ClaimOutcome::Claimed(_)]), "{outcomes:?}");
 }
 
-async fn claims_of_one_director_have_one_number(setup: Setup) {
+async fn claims_of_one_call_have_numbers_of_their_own(setup: Setup) {
     let tickets = setup.open().await;
     tickets.create_all(0..3).await;
     let first = claim(&tickets, [0]).await;
@@ -150,9 +152,12 @@ async fn claims_of_one_director_have_one_number(setup: Setup) {
     let outcomes = tickets.claim(&[again]).await.unwrap();
     let [ClaimOutcome::Claimed(second)] = outcomes[..] else { panic!("{outcomes:?}") };
     let other = claim(&tickets, [2]).await;
-    assert_eq!(first.number(), second.number());
+    assert_ne!(first.number(), second.number());
     assert_ne!(first.number(), other.number());
-    assert!(first.is_of_director() && other.is_of_director());
+    assert!(first.is_of_director() && second.is_of_director() && other.is_of_director());
+    // But one holder, so that its Director may put them into one group.
+    let done = tickets.assign_directly(&[direct("both", [0, 1])]).await.unwrap();
+    assert_eq!(done.obstacles, [[None, None]]);
 }
 
 async fn expired_claim_can_be_taken_over(setup: Setup) {
@@ -271,6 +276,47 @@ async fn group_of_two_holders_is_refused_for_the_second(setup: Setup) {
     let done = tickets.assign_directly(&[direct("mixed", [0, 2, 3, 1])]).await.unwrap();
     assert_eq!(done.obstacles, [[None, Some(Obstacle::Claimed), None, None]]);
     assert_eq!(tickets.all().await, ids(0..4));
+}
+
+/// Claims two matches for one call.
+async fn claim_two(tickets: &Tickets, one: [usize; 2], two: [usize; 2]) {
+    let first = claim(tickets, one).await;
+    let second = ClaimRequest { number: Some(first.number()), ..request(two) };
+    let outcomes = tickets.claim(&[second]).await.unwrap();
+    assert!(matches!(outcomes[..], [ClaimOutcome::Claimed(_)]), "{outcomes:?}");
+}
+
+async fn group_of_two_matches_is_refused_unless_the_call_has_all_their_tickets(setup: Setup) {
+    let tickets = setup.open().await;
+    tickets.create_all(0..5).await;
+    claim_two(&tickets, [0, 2], [1, 3]).await;
+    let claimed = Some(Obstacle::Claimed);
+    // Of both matches a part, of one match a part and a free ticket, of one match all and of the other a part.
+    let done = tickets.assign_directly(&[direct("late", [0, 1])]).await.unwrap();
+    assert_eq!(done.obstacles, [[claimed, claimed]]);
+    let done = tickets.assign_directly(&[direct("late", [4, 0])]).await.unwrap();
+    assert_eq!(done.obstacles, [[None, claimed]]);
+    let done = tickets.assign_directly(&[direct("late", [0, 2, 1])]).await.unwrap();
+    assert_eq!(done.obstacles, [[None, None, claimed]]);
+    assert_eq!(tickets.all().await, ids(0..5));
+    // A Director may exchange the tickets of its matches.
+    let done = tickets.assign_directly(&[direct("one", [0, 1]), direct("two", [2, 3])]).await.unwrap();
+    assert_eq!(done.obstacles, [[None, None], [None, None]]);
+    assert_eq!(tickets.all().await, ids([4]));
+}
+
+async fn match_can_be_assigned_ticket_by_ticket(setup: Setup) {
+    let tickets = setup.open().await;
+    tickets.create_all(0..4).await;
+    claim_two(&tickets, [0, 1], [2, 3]).await;
+    // In several calls, and in several groups of a call.
+    for number in [0, 1] {
+        let done = tickets.assign_directly(&[direct("one", [number])]).await.unwrap();
+        assert_eq!(done.obstacles, [[None]]);
+    }
+    let done = tickets.assign_directly(&[direct("two", [2]), direct("three", [3])]).await.unwrap();
+    assert_eq!(done.obstacles, [[None], [None]]);
+    assert_eq!(tickets.all().await, ids([]));
 }
 
 async fn tickets_of_an_engine_can_be_assigned_by_a_director(setup: Setup) {

@@ -3,15 +3,32 @@
 use std::time::{Duration, Instant};
 
 use base::error::Coded;
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use matchmaking::store::Coordination;
+use matchmaking::model::BackfillId;
+use matchmaking::store::{AssignmentGroup, ClaimRequest, Coordination, DirectGroup, Holder};
 use matchmaking::{Error, Queue};
 use testkit::{FaultProxy, Redis, eventually, need};
 
-use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, to, user};
+use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, only, to, user};
 
-const STEPS: [&str; 5] = ["fetch", "release", "delete", "deindex", "assign"];
+const STEPS: [&str; 11] = [
+    "fetch",
+    "release",
+    "delete",
+    "deindex",
+    "assign",
+    "claim",
+    "assign_directly",
+    "assign_backfill",
+    "update_backfill",
+    "delete_backfill",
+    "release_all",
+];
+
+/// The steps that hand out or assign tickets: they are refused while another program holds the lock.
+const EXCLUSIVE: [&str; 5] = ["fetch", "assign", "claim", "assign_directly", "assign_backfill"];
 
 /// Returns all names of the lock.
 fn names(tickets: &Tickets) -> [String; 4] {
@@ -28,10 +45,37 @@ fn step(tickets: &Tickets, step: &'static str, number: usize) -> BoxFuture<'stat
             "release" => tickets.release(&[id(number)]).await,
             "delete" => tickets.delete(&id(number)).await.map(drop),
             "deindex" => tickets.deindex(&id(number)).await,
+            "claim" => tickets.claim(&[request(number)]).await.map(drop),
+            "assign_directly" => {
+                let AssignmentGroup { tickets: members, encoded_match, .. } =
+                    group("direct", vec![id(number)]);
+                let assignment = encoded_match.clone();
+                let direct = DirectGroup { tickets: members, assignment, encoded_match };
+                tickets.assign_directly(&[direct]).await.map(drop)
+            }
+            "assign_backfill" => {
+                let made = group("backfill", vec![id(number)]);
+                let (held, assignment) = ([id(number)], only(&made));
+                tickets.assign_backfill(&backfill(), &held, &assignment, &made.encoded_match).await.map(drop)
+            }
+            "update_backfill" => {
+                tickets.update_backfill(&backfill(), &Bytes::new(), &Bytes::new()).await.map(drop)
+            }
+            "delete_backfill" => tickets.delete_backfill(&backfill()).await.map(drop),
+            "release_all" => tickets.release_all().await.map(drop),
             _ => tickets.assign(&[group("match", vec![id(number)])]).await.map(drop),
         }
     }
     .boxed()
+}
+
+/// Returns a match of one ticket to claim.
+fn request(number: usize) -> ClaimRequest {
+    ClaimRequest { number: None, holder: Holder::default(), tickets: vec![id(number)], backfill: None }
+}
+
+fn backfill() -> BackfillId {
+    BackfillId::parse("dbt8pcfejq8o287bsa0g").unwrap()
 }
 
 /// Returns how many scripts the server has run.
@@ -47,7 +91,7 @@ async fn every_step_waits_for_the_holder_of_the_lock() {
     let redis = need!(Redis::private().await);
     let tickets = Setup::lock(&redis).open().await;
     let mut raw = tickets.raw().await;
-    tickets.create_all(0..40).await;
+    tickets.create_all(0..100).await;
     // A process of ours, and programs that hold two or all of the library's keys.
     let [first, second, third, ours] = names(&tickets);
     let holders = [vec![&ours], vec![&first, &second], vec![&second, &third], vec![&first, &second, &third]];
@@ -57,7 +101,7 @@ async fn every_step_waits_for_the_holder_of_the_lock() {
                 raw.set(name, b"theirs", 60).await;
             }
             let asked = calls(&mut raw).await;
-            let running = tokio::spawn(step(&tickets, what, 39 - at * 5 - number));
+            let running = tokio::spawn(step(&tickets, what, 99 - at * STEPS.len() - number));
             let mut look = raw.clone();
             eventually("it asks for the lock again and again", PATIENCE, || {
                 let mut raw = look.clone();
@@ -82,19 +126,19 @@ async fn every_step_waits_for_the_holder_of_the_lock() {
     for name in names(&tickets) {
         assert_eq!(raw.get(&name).await, None, "{name} is left behind");
     }
-    assert_eq!(tickets.all().await.len(), 40 - 4 * 3, "each step was done");
+    assert_eq!(tickets.all().await.len(), 100 - 4 * 4, "each step was done");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_that_is_left_behind_stalls_nobody() {
     let tickets = Setup::lock(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
-    tickets.create_all(0..20).await;
+    tickets.create_all(0..40).await;
     let started = Instant::now();
     for (at, left) in names(&tickets)[..3].iter().enumerate() {
         raw.set(left, b"theirs", 60).await;
         for (number, what) in STEPS.into_iter().enumerate() {
-            step(&tickets, what, 19 - at * 5 - number).await.unwrap();
+            step(&tickets, what, 39 - at * STEPS.len() - number).await.unwrap();
         }
         assert_eq!(raw.get(left).await.unwrap(), "theirs", "the key of the other program is its own");
         raw.ask::<()>(&["DEL", left]).await;
@@ -141,7 +185,7 @@ async fn library_cannot_get_the_majority_while_we_hold_the_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn engine_of_another_program_makes_steps_take_its_lock() {
     let redis = need!(Redis::shared().await);
-    for step_of in ["fetch", "assign"] {
+    for step_of in EXCLUSIVE {
         let tickets = Setup::script(redis).open().await;
         let mut raw = tickets.raw().await;
         tickets.create_all(0..5).await;
@@ -177,13 +221,13 @@ async fn lock_of_our_own_process_is_not_that_of_another_program() {
     let beside = holder.setup.clone().with(|rules| rules.coordination = Coordination::Script);
     let beside = beside.through(redis.url(), Duration::from_secs(10)).open().await;
     let mut raw = holder.raw().await;
-    holder.create_all(0..5).await;
+    holder.create_all(0..10).await;
     holder.release(&[id(0)]).await.unwrap();
     let [first, _, _, ours] = names(&holder);
-    for (number, step_of) in ["fetch", "assign"].into_iter().enumerate() {
+    for (number, step_of) in EXCLUSIVE.into_iter().enumerate() {
         // The delay leaves time for the other process between taking the lock and the step.
         proxy.delay(Duration::from_millis(300)).await;
-        let running = tokio::spawn(step(&holder, "delete", 4 - number));
+        let running = tokio::spawn(step(&holder, "delete", 9 - number));
         eventually("it has the lock", PATIENCE, || {
             let (mut raw, ours, first) = (raw.clone(), ours.clone(), first.clone());
             async move {
@@ -272,7 +316,7 @@ async fn creating_and_reading_tickets_does_not_wait_for_the_lock() {
 async fn script_coordination_takes_no_lock() {
     let tickets = Setup::script(need!(Redis::shared().await)).open().await;
     let mut raw = tickets.raw().await;
-    tickets.create_all(0..5).await;
+    tickets.create_all(0..STEPS.len()).await;
     let [first, second, third, ours] = names(&tickets);
     raw.set(&ours, b"theirs", 600).await;
     for (number, what) in STEPS.into_iter().enumerate() {
@@ -291,7 +335,7 @@ async fn step_with_a_stolen_lock_does_nothing_and_fails() {
     let proxy = FaultProxy::to(redis.addr()).await;
     let slow = Setup::lock(&redis).through(proxy.url(&redis.url()), Duration::from_secs(10)).open().await;
     let mut raw = slow.raw().await;
-    slow.create_all(0..5).await;
+    slow.create_all(0..STEPS.len()).await;
     assert_eq!(slow.take(1).await, ids([0]));
     let state = async |raw: &mut Raw| -> (Vec<String>, Vec<String>, Vec<String>, u64) {
         (
@@ -321,7 +365,7 @@ async fn step_with_a_stolen_lock_does_nothing_and_fails() {
         raw.ask::<()>(&["DEL", &name]).await;
     }
     proxy.pass().await;
-    assert_eq!(slow.take(10).await, ids(1..5));
+    assert_eq!(slow.take(20).await, ids(1..STEPS.len()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

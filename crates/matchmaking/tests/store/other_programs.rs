@@ -7,7 +7,7 @@ use buffa::Message;
 use futures::StreamExt;
 use http_server::Connection;
 use matchmaking::model::SearchFields;
-use matchmaking::store::{AssignOutcome, DeleteOutcome, WatchState};
+use matchmaking::store::{AssignOutcome, ClaimOutcome, ClaimRequest, DeleteOutcome, Holder, WatchState};
 use proto::openmatch;
 use runtime::Drain;
 use testkit::{Redis, eventually, need};
@@ -190,6 +190,9 @@ async fn cancelled_ticket_that_another_program_assigned_is_watched_as_assigned()
     let first = pin!(watching).next().await.unwrap().unwrap();
     let first = openmatch::WatchAssignmentsResponse::decode_from_slice(&first).unwrap();
     assert_eq!(first.assignment.connection, "theirs");
+    // Its data is gone, as it is for minimatch.
+    let error = tickets.frontend.get(id.as_str()).await.unwrap_err();
+    assert_eq!(base::error::Coded::code(&error), base::Code::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -285,6 +288,39 @@ async fn engine_of_another_program_is_known_by_the_tickets_that_it_holds() {
         let running = tokio::spawn(async move { released.release(&ids([3])).await });
         tokio::time::timeout(Duration::from_millis(300), running).await.expect_err("it waits for the lock");
         raw.ask::<()>(&["DEL", &tickets.key("fetchTicketsLock")]).await;
+    }
+}
+
+/// A fleet of Directors fetches no tickets; it meets those of the other program when it claims.
+#[tokio::test]
+async fn engine_of_another_program_is_known_by_the_tickets_that_no_director_gets() {
+    let redis = need!(Redis::shared().await);
+    for unit in [1, 1_000_000_000] {
+        let tickets = Setup::script(redis).open().await;
+        let mut raw = tickets.raw().await;
+        tickets.create_all(0..4).await;
+        let claim = async |numbers: [usize; 2]| {
+            let request = ClaimRequest {
+                number: None,
+                holder: Holder::default(),
+                backfill: None,
+                tickets: ids(numbers),
+            };
+            tickets.claim(&[request]).await.unwrap().remove(0)
+        };
+        let (now, _): (i64, u64) = raw.ask(&["TIME"]).await;
+        let mut mark = async |number: usize, score: i64| {
+            let (key, id) = (tickets.key("proposed_ticket_ids"), id(number));
+            raw.ask::<()>(&["ZADD", &key, &score.to_string(), id.as_str()]).await;
+        };
+        // Our own claims, and one that the other program has forgotten, are no sign of it.
+        mark(1, now - 62).await;
+        assert!(matches!(claim([0, 1]).await, ClaimOutcome::Claimed(_)));
+        assert_eq!(claim([1, 2]).await, ClaimOutcome::Refused(id(1)));
+        assert_eq!(tickets.gauge("foreign_engine"), 0);
+        mark(2, now * unit).await;
+        assert_eq!(claim([3, 2]).await, ClaimOutcome::Refused(id(2)));
+        assert_eq!((tickets.gauge("foreign_engine"), tickets.counter("foreign_locks")), (1, 0));
     }
 }
 

@@ -153,6 +153,14 @@ pub(crate) async fn found_ids(queries: &Queries, pool: openmatch::Pool) -> BTree
     pages.iter().flat_map(|page| ids(page)).collect()
 }
 
+/// Returns the backfills in the pool by one query.
+pub(crate) async fn found_backfills(queries: &Queries, pool: openmatch::Pool) -> Vec<openmatch::Backfill> {
+    let pages = queries.query(Some(pool), QueryKind::Backfills).await.unwrap();
+    let pages: Vec<_> = pages.try_collect().await.unwrap();
+    let read = |page| openmatch::QueryBackfillsResponse::decode_from_slice(page).unwrap().backfills;
+    pages.iter().flat_map(|page| read(page)).collect()
+}
+
 /// Returns the ids of the active tickets in the pool, by a check of each ticket.
 pub(crate) async fn scanned(tickets: &Tickets, pool: &Pool) -> BTreeSet<String> {
     let mut active = Vec::new();

@@ -29,15 +29,33 @@ pub(super) struct MemoryBackfill {
 
 impl MemoryBackfill {
     pub(super) fn is_expired(&self, now: Timestamp, expiry: Duration) -> bool {
-        now.distance(self.acknowledged) >= expiry
+        self.expires(expiry) <= now
+    }
+
+    pub(super) fn expires(&self, expiry: Duration) -> Timestamp {
+        self.acknowledged.after(expiry)
     }
 }
 
 impl State {
-    fn insert_backfill(&mut self, backfill: &NewBackfill, now: Timestamp) {
+    fn insert_backfill(&mut self, backfill: &NewBackfill, now: Timestamp, expiry: Duration) {
         let NewBackfill { id, fixed, fields, persistent } = backfill.clone();
         let data = BackfillData { generation: 1, fixed, fields, persistent, room: None };
         self.backfills.insert(id, MemoryBackfill::new(data, BTreeMap::new(), now));
+        self.backfill_kept(&backfill.id, now, expiry);
+    }
+
+    pub(super) fn backfill_kept(&mut self, id: &BackfillId, now: Timestamp, expiry: Duration) {
+        self.backfill_changed(ChangeKind::BackfillKept(now.after(expiry).into()), id);
+    }
+
+    /// Makes the waiting tickets of a backfill active again and deletes it. Returns how many tickets there were, unless
+    /// there is no such backfill.
+    fn remove_backfill(&mut self, id: &BackfillId) -> Option<usize> {
+        let released = self.release_waiting(id);
+        self.backfills.remove(id)?;
+        self.backfill_changed(ChangeKind::BackfillDeleted, id);
+        Some(released)
     }
 
     /// Returns the tickets that are still pending under the claim that the backfill knows, and forgets the others.
@@ -47,7 +65,12 @@ impl State {
         let left: Vec<TicketId> =
             backfill.waiting.iter().filter(has_left).map(|(id, _)| id.clone()).collect();
         left.iter().for_each(|ticket| backfill.leave(ticket));
-        backfill.waiting.keys().cloned().collect()
+        let (waiting, has_opened) =
+            (backfill.waiting.keys().cloned().collect(), backfill.data.room.is_some() && !left.is_empty());
+        if has_opened {
+            self.backfill_changed(ChangeKind::BackfillChanged, id);
+        }
+        waiting
     }
 
     /// Makes the waiting tickets active again. Returns how many there were.
@@ -59,6 +82,9 @@ impl State {
         self.changed(ChangeKind::Released, &waiting);
         if let Some(backfill) = self.backfills.get_mut(id) {
             waiting.iter().for_each(|ticket| backfill.leave(ticket));
+            if backfill.data.room.is_some() && !waiting.is_empty() {
+                self.backfill_changed(ChangeKind::BackfillChanged, id);
+            }
         }
         waiting.len()
     }
@@ -77,9 +103,16 @@ impl State {
     }
 
     /// Makes a permitted change, and adds these claimed tickets to the backfill.
-    pub(super) fn apply(&mut self, change: &BackfillChange, tickets: &[TicketId], now: Timestamp) {
-        if let BackfillChange::Create(backfill) = change {
-            self.insert_backfill(backfill, now);
+    pub(super) fn apply(
+        &mut self,
+        change: &BackfillChange,
+        tickets: &[TicketId],
+        now: Timestamp,
+        expiry: Duration,
+    ) {
+        match change {
+            BackfillChange::Create(backfill) => self.insert_backfill(backfill, now, expiry),
+            BackfillChange::Update { id, .. } => self.backfill_changed(ChangeKind::BackfillChanged, id),
         }
         let Some(backfill) = self.backfills.get_mut(change.id()) else { return };
         if let BackfillChange::Update { fields, .. } = change {
@@ -97,7 +130,7 @@ impl Memory {
         if let Some(existing) = state.backfills.get(&backfill.id) {
             return Ok(existing.data.fixed == backfill.fixed);
         }
-        state.insert_backfill(backfill, now);
+        state.insert_backfill(backfill, now, self.rules.backfill_expiry());
         Ok(true)
     }
 
@@ -123,6 +156,7 @@ impl Memory {
             Some(_) => {}
         }
         state.release_waiting(id);
+        state.backfill_changed(ChangeKind::BackfillChanged, id);
         let Some(backfill) = state.backfills.get_mut(id) else { return Ok(UpdateBackfillOutcome::NotFound) };
         backfill.data.generation += 1;
         backfill.data.fields = fields.clone();
@@ -132,8 +166,7 @@ impl Memory {
 
     pub(in crate::store) async fn delete_backfill(&self, id: &BackfillId) -> Result<bool, Error> {
         let (mut state, _) = self.state();
-        state.release_waiting(id);
-        Ok(state.backfills.remove(id).is_some())
+        Ok(state.remove_backfill(id).is_some())
     }
 
     pub(in crate::store) async fn acknowledge_backfill(
@@ -143,13 +176,15 @@ impl Memory {
         let (mut state, now) = self.state();
         let waiting = state.waiting_tickets(id);
         let Some(backfill) = state.backfills.get_mut(id) else { return Ok(AcknowledgeOutcome::NotFound) };
-        if backfill.is_expired(now, self.rules.backfill_expiry()) {
+        let expiry = self.rules.backfill_expiry();
+        if backfill.is_expired(now, expiry) {
             return Ok(AcknowledgeOutcome::Expired);
         }
         backfill.acknowledged = now;
         let (data, unlisted) = (backfill.data.clone(), backfill.unlisted.iter().cloned().collect());
         let seat = |id: &TicketId| Some((id.clone(), backfill.seats.get(id)?.clone()));
         let seats = waiting.iter().filter_map(seat).collect();
+        state.backfill_kept(id, now, expiry);
         Ok(AcknowledgeOutcome::Acknowledged(AcknowledgedBackfill { data, waiting, seats, unlisted }))
     }
 
@@ -196,6 +231,7 @@ impl Memory {
         let is_done = waiting.is_empty() && backfill.unlisted.is_empty() && backfill.data.is_full();
         if is_done {
             state.backfills.remove(id);
+            state.backfill_changed(ChangeKind::BackfillDeleted, id);
         }
         Ok(is_done)
     }
@@ -216,8 +252,7 @@ impl Memory {
         let expired: Vec<BackfillId> = expired.map(|(id, _)| id.clone()).collect();
         let mut tickets = 0;
         for id in &expired {
-            tickets += state.release_waiting(id);
-            state.backfills.remove(id);
+            tickets += state.remove_backfill(id).unwrap_or_default();
         }
         let left = state.backfills.len() as u64;
         Ok(ExpiredBackfills { backfills: expired.len(), tickets, has_more: false, left })

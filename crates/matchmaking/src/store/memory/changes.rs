@@ -1,4 +1,4 @@
-//! Changes of tickets in memory.
+//! Changes of tickets and backfills in memory.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Memory, State};
 use crate::error::Error;
-use crate::model::{Moment, TicketId};
+use crate::model::{BackfillId, Moment, TicketId};
 use crate::store::changes::{
     CHANGES_LIFETIME, CHANGES_PAGE, Change, ChangeKind, Changes, MAX_CHANGES, Position, ScanCursor, ScanPage,
 };
@@ -23,15 +23,24 @@ pub(super) struct ChangeLog {
 }
 
 impl State {
-    /// Records a change, if somebody reads changes.
+    /// Records a change of tickets, if somebody reads changes.
     pub(super) fn changed<'a>(&mut self, kind: ChangeKind, ids: impl IntoIterator<Item = &'a TicketId>) {
+        self.record(kind, ids.into_iter().map(TicketId::as_str));
+    }
+
+    /// Records a change of a backfill, if somebody reads changes.
+    pub(super) fn backfill_changed(&mut self, kind: ChangeKind, id: &BackfillId) {
+        self.record(kind, [id.as_str()]);
+    }
+
+    fn record<'a>(&mut self, kind: ChangeKind, ids: impl IntoIterator<Item = &'a str>) {
         let Some(log) = &mut self.changes else { return };
         let mut names = String::new();
         for id in ids {
             if !names.is_empty() {
                 names.push(' ');
             }
-            names.push_str(id.as_str());
+            names.push_str(id);
         }
         log.changes.push_back(Change { kind, ids: names });
         self.change_count += 1;
@@ -54,6 +63,7 @@ impl Memory {
     pub(in crate::store) async fn changes(&self, since: &Position) -> Result<Changes, Error> {
         let (mut state, now) = self.state();
         let (tickets, pending) = (state.queue.len() as u64, state.pending.len() as u64);
+        let backfills = state.backfills.len() as u64;
         let end = state.change_count;
         let log = state.changes.get_or_insert_with(|| ChangeLog {
             first: end,
@@ -71,6 +81,7 @@ impl Memory {
             changes,
             tickets,
             pending,
+            backfills,
             now: Moment::from(now),
             live_since: now.as_millis().saturating_sub(self.rules.pending_timeout.as_millis() as i64),
         })
@@ -85,6 +96,11 @@ impl Memory {
                 .iter()
                 .map(|(id, claim)| (id.to_string(), claim.second() * 1000))
                 .collect(),
+            backfills: {
+                let expiry = self.rules.backfill_expiry();
+                let expires = state.backfills.iter().map(|(id, backfill)| (id, backfill.expires(expiry)));
+                expires.map(|(id, expires)| (id.to_string(), Moment::from(expires))).collect()
+            },
             next: None,
         })
     }

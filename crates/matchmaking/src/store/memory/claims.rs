@@ -21,7 +21,26 @@ impl State {
     }
 
     pub(super) fn holder(&self, claim: Claim) -> Option<Holder> {
-        self.holders.get(&claim.number()).map(|(holder, _)| holder.clone())
+        self.holders.get(&claim.number()).map(|(holder, ..)| holder.clone())
+    }
+
+    /// Returns the number of the holder of a claim: for a Director that of the first claim of its call.
+    fn holder_number(&self, claim: Claim) -> u32 {
+        let number = claim.number();
+        self.holders.get(&number).map_or(number, |(_, call, _)| *call)
+    }
+}
+
+impl State {
+    /// Returns for each ticket of a group whether its match is claimed with tickets that none of these groups names, while the
+    /// group has tickets that are not in this match.
+    fn cut_matches(&self, group: &[Option<Claim>], groups: &[Vec<Option<Claim>>]) -> Vec<bool> {
+        let is_mixed = group.windows(2).any(|pair| pair[0] != pair[1]);
+        let is_cut = |claim: Claim| {
+            let named = groups.iter().flatten().filter(|other| **other == Some(claim)).count();
+            claim.is_of_director() && self.pending.values().filter(|held| **held == claim).count() > named
+        };
+        group.iter().map(|claim| is_mixed && claim.is_some_and(is_cut)).collect()
     }
 }
 
@@ -38,7 +57,7 @@ impl Memory {
 
     pub(in crate::store) async fn claim(&self, matches: &[ClaimRequest]) -> Result<Vec<ClaimOutcome>, Error> {
         let (mut state, now) = self.state();
-        state.holders.retain(|_, (_, until)| *until > now);
+        state.holders.retain(|_, (.., until)| *until > now);
         let mut outcomes = Vec::with_capacity(matches.len());
         let expiry = self.rules.backfill_expiry();
         for ClaimRequest { number, holder, tickets, backfill } in matches {
@@ -51,14 +70,14 @@ impl Memory {
                 outcomes.push(ClaimOutcome::StaleBackfill);
                 continue;
             }
-            let number = number.unwrap_or_else(|| state.next_number(true));
-            let claim = Claim::new(now.as_millis() / 1000, number);
+            let claim = state.new_claim(true, now);
             state.pending.extend(tickets.iter().map(|id| (id.clone(), claim)));
             state.changed(ChangeKind::Pending(claim.second() * 1000), tickets);
             if let Some(change) = backfill {
-                state.apply(change, tickets, now);
+                state.apply(change, tickets, now, expiry);
             }
-            state.holders.insert(number, (holder.clone(), now.after(self.rules.pending_timeout * 2)));
+            let (call, until) = (number.unwrap_or(claim.number()), now.after(self.rules.pending_timeout * 2));
+            state.holders.insert(claim.number(), (holder.clone(), call, until));
             outcomes.push(ClaimOutcome::Claimed(claim));
         }
         Ok(outcomes)
@@ -99,22 +118,28 @@ impl Memory {
         let expiry = now.after(self.rules.assigned_ttl);
         let (mut matches, mut tickets) = (Vec::new(), Vec::new());
         let mut result = DirectResult::default();
-        for group in groups {
-            let live = |id| state.pending.get(id).copied().filter(|claim| self.is_live(*claim, now));
-            let holders: Vec<Option<u32>> =
-                group.tickets.iter().map(|id| live(id).map(Claim::number)).collect();
+        let live = |id: &TicketId| state.pending.get(id).copied().filter(|claim| self.is_live(*claim, now));
+        let claims: Vec<Vec<Option<Claim>>> =
+            groups.iter().map(|group| group.tickets.iter().map(live).collect()).collect();
+        let cut: Vec<Vec<bool>> = claims.iter().map(|group| state.cut_matches(group, &claims)).collect();
+        for ((group, claims), cut) in groups.iter().zip(claims).zip(cut) {
+            let holder_number = |claim: &Option<Claim>| claim.map(|claim| state.holder_number(claim));
+            let holders: Vec<Option<u32>> = claims.iter().map(holder_number).collect();
             let holder = holders.iter().flatten().find(|number| *number % 2 == 1);
-            let obstacle = |(id, held): (&TicketId, &Option<u32>)| match state.tickets.get(id) {
-                None => Some(Obstacle::NotFound),
-                Some(stored) => match &stored.assignment {
-                    Some(assignment) if *assignment == group.assignment => Some(Obstacle::Repeated),
-                    Some(_) => Some(Obstacle::AssignedElsewhere),
-                    None => held
-                        .is_some_and(|held| holder.is_some_and(|own| *own != held))
-                        .then_some(Obstacle::Claimed),
-                },
-            };
-            let obstacles: Vec<Option<Obstacle>> = group.tickets.iter().zip(&holders).map(obstacle).collect();
+            let obstacle =
+                |((id, held), is_cut): ((&TicketId, &Option<u32>), bool)| match state.tickets.get(id) {
+                    None => Some(Obstacle::NotFound),
+                    Some(stored) => match &stored.assignment {
+                        Some(assignment) if *assignment == group.assignment => Some(Obstacle::Repeated),
+                        Some(_) => Some(Obstacle::AssignedElsewhere),
+                        None => {
+                            let is_other = held.is_some_and(|held| holder.is_some_and(|own| *own != held));
+                            (is_other || is_cut).then_some(Obstacle::Claimed)
+                        }
+                    },
+                };
+            let obstacles: Vec<Option<Obstacle>> =
+                group.tickets.iter().zip(&holders).zip(cut).map(obstacle).collect();
             if obstacles.iter().all(Option::is_none) && !obstacles.is_empty() {
                 group.tickets.iter().for_each(|id| state.assign(id, &group.assignment, expiry));
                 matches.extend_from_slice(&group.encoded_match);

@@ -1,6 +1,7 @@
 //! Backfills of rule sets in memory.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base::Timestamp;
 use bytes::Bytes;
@@ -13,11 +14,12 @@ use crate::store::changes::ChangeKind;
 use crate::store::{BackfillData, NewRoom, OpenRoom, RoomJoin, RoomOutcome, Seat};
 
 impl State {
-    pub(super) fn insert_room(&mut self, new: &NewRoom, now: Timestamp) {
+    pub(super) fn insert_room(&mut self, new: &NewRoom, now: Timestamp, expiry: Duration) {
         let NewRoom { id, fixed, room, seats } = new.clone();
         let (fields, persistent) = (Bytes::new(), Bytes::new());
         let data = BackfillData { generation: 1, fixed, fields, persistent, room: Some(room) };
         self.backfills.insert(id, MemoryBackfill::new(data, seats, now));
+        self.backfill_kept(&new.id, now, expiry);
     }
 
     /// Returns what prevents tickets from joining.
@@ -79,6 +81,7 @@ impl Memory {
                     backfill.waiting.insert(id.clone(), claim);
                 }
             }
+            state.backfill_changed(ChangeKind::BackfillChanged, &join.id);
             outcomes.push(RoomOutcome::Joined);
         }
         Ok(outcomes)

@@ -1,5 +1,6 @@
 //! Claims: scores of the documented sorted set, and a description of each Director that holds one.
 
+use super::foreign::ForeignProgram;
 use super::scripts;
 use super::{BATCH, Redis};
 use crate::error::Error;
@@ -43,7 +44,9 @@ impl Redis {
                 };
             }
         };
-        let replies: Vec<(String, isize)> = self.exclusive_step(&scripts::CLAIM, own, add).await?;
+        let (foreign, replies): (u8, Vec<(String, isize)>) =
+            self.exclusive_step(&scripts::CLAIM, own, add).await?;
+        self.foreign.holds_tickets(ForeignProgram::from_script(foreign));
         let outcome = |(request, (claim, obstacle)): (&ClaimRequest, (String, isize))| {
             let at = usize::try_from(obstacle).map(|position| position.checked_sub(1));
             match at.map(|at| at.and_then(|at| request.tickets.get(at))) {
@@ -79,7 +82,8 @@ impl Redis {
         let mut all = DirectResult::default();
         for groups in chunks(groups, |group| group.tickets.len()) {
             let tickets = || groups.iter().flat_map(|group| &group.tickets);
-            let own = std::iter::once(self.keys.events())
+            let own = [self.keys.events(), self.keys.holders()]
+                .into_iter()
                 .chain(tickets().map(|id| self.keys.ticket(id)))
                 .chain(tickets().map(|id| self.keys.assign(id)));
             let add = |step: &mut Call| {
@@ -125,7 +129,9 @@ impl Redis {
         let found = super::get_many(self.servers.primary(), &keys).await?;
         let holder = |number: u32| {
             let at = known.binary_search(&number).ok()?;
-            serde_json::from_slice(found.get(at)?.as_ref()?).ok()
+            // In front of the description is the number of the call.
+            let (_, holder) = std::str::from_utf8(found.get(at)?.as_ref()?).ok()?.split_once(' ')?;
+            serde_json::from_str(holder).ok()
         };
         Ok(numbers.into_iter().map(|number| number.and_then(holder)).collect())
     }

@@ -21,6 +21,17 @@ pub(super) enum ForeignProgram {
     OpenMatch,
 }
 
+impl ForeignProgram {
+    /// Reads a number of `program_of` in `claims.lua`.
+    pub(super) const fn from_script(number: u8) -> Option<Self> {
+        match number {
+            0 => None,
+            1 => Some(Self::Minimatch),
+            _ => Some(Self::OpenMatch),
+        }
+    }
+}
+
 /// Whether an engine of another program works on these tickets. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub(super) struct ForeignEngine(Arc<Inner>);

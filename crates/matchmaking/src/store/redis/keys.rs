@@ -80,7 +80,8 @@ impl Keys {
         self.0.key("claimNumber")
     }
 
-    /// Ours: a description of the holder of the claims with this number. It has as many digits as a ticket's id.
+    /// Ours: who holds the claim with this number: the number of the first claim of its call, and a description. The number
+    /// has as many digits as a ticket's id.
     pub(super) fn holder(&self, number: u32) -> Key {
         self.0.key_of("holder:", &format!("{number:020}"))
     }

@@ -1,10 +1,10 @@
 -- Reads what happened to tickets since a position in ticketChanges, and keeps the stream alive.
--- KEYS[1..4] as in preamble.lua.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] backfillAcks.
 -- ARGV[1] as in preamble.lua; ARGV[2] the position, the id of the last entry that was read, or empty; ARGV[3] how many
 -- entries to read; ARGV[4] the lifetime of the stream in ms; ARGV[5] how old an entry may get in ms.
--- Reply: the time in seconds and microseconds; the size of allTickets and of proposed_ticket_ids; '1' if nothing since
--- the position was missed, else '0'; the new position; and the entries, each as its kind and its ids.
--- Keeps: the entries and both sizes belong to the same moment. The entry at the position is read again: as long as it
+-- Reply: the time in seconds and microseconds; the sizes of allTickets, of proposed_ticket_ids and of backfillAcks; '1' if
+-- nothing since the position was missed, else '0'; the new position; and the entries, each as its kind and its ids.
+-- Keeps: the entries and the sizes belong to the same moment. The entry at the position is read again: as long as it
 -- exists, nothing after it was removed. If it is gone, a new entry becomes the position, and the reader starts over.
 local time = call('TIME')
 local position, found, reply = ARGV[2], '1', {}
@@ -26,4 +26,6 @@ if oldest < tonumber(string.match(position, '^%d+')) then
 else
   call('XTRIM', changes, 'MINID', '~', position)
 end
-return { time[1], time[2], call('SCARD', all), call('ZCARD', pending), found, position, reply }
+return {
+  time[1], time[2], call('SCARD', all), call('ZCARD', pending), call('ZCARD', KEYS[5]), found, position, reply,
+}

@@ -5,13 +5,14 @@
 -- the keys of refuse_beside_lock.lua.
 -- ARGV[1] as in preamble.lua; ARGV[2] after how many seconds a pending ticket is active again; ARGV[3] number of tickets;
 -- ARGV[4] after how many ms without an acknowledgement a backfill expires; ARGV[5] lifetime of a backfill's keys in ms;
--- then for each match: the holder's number or 0 for a new one, a description of the holder, the number of tickets, and its
+-- then for each match: the number of its call's first claim or 0 for a new call, a description of the holder, the number of
+-- tickets, and its
 -- backfill: empty for none, 'new' or the generation that it must have; then its fields; if it is new also its fixed and
 -- persistent parts.
--- Reply: for each match, the claim and 0; or an empty text and the position (from 1) of the first ticket that prevents it,
--- or -1 if its backfill does.
--- Keeps: no ticket is in two live claims; a ticket that left matchmaking is in none; a backfill and its tickets are
--- written with the claim or not at all.
+-- Reply: who else holds tickets, as `program_of` names it; and for each match, the claim and 0, or an empty text and the
+-- position (from 1) of the first ticket that prevents it, or -1 if its backfill does.
+-- Keeps: no ticket is in two live claims; a ticket that left matchmaking is in none; no two matches have the same claim; a
+-- backfill and its tickets are written with the claim or not at all.
 local timeout, count, expiry, life = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local second, acks = call('TIME')[1], KEYS[7]
 local live = tonumber(second) - timeout
@@ -19,14 +20,16 @@ local first, ids = 7, {}
 for i = 1, count do ids[i] = id_of(KEYS[first + i]) end
 
 -- Finds the tickets that no match can have: gone, or pending.
-local taken = {}
+local taken, foreign = {}, 0
 in_chunks(ids, 1000, function(from, to)
   local indexed = call('SMISMEMBER', all, unpack(ids, from, to))
   local since = call('ZMSCORE', pending, unpack(ids, from, to))
   local complete = call('EXISTS', unpack(KEYS, first + from, first + to)) == to - from + 1
   for i = from, to do
     local at = i - from + 1
-    if indexed[at] == 0 or since[at] and tonumber(since[at]) >= live
+    local is_pending = since[at] and tonumber(since[at]) >= live
+    if is_pending then foreign = math.max(foreign, program_of(tonumber(since[at]))) end
+    if indexed[at] == 0 or is_pending
       or not complete and call('EXISTS', KEYS[first + i]) == 0 then
       taken[ids[i]] = true
     end
@@ -51,7 +54,7 @@ end
 
 local reply, arg, ticket, key = {}, 6, 1, first + count
 while arg <= #ARGV do
-  local number, holder, size, backfill = tonumber(ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2]), nil
+  local caller, holder, size, backfill = tonumber(ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2]), nil
   local from, to, generation = ticket, ticket + size - 1, ARGV[arg + 3]
   arg, ticket = arg + 4, to + 1
   if generation ~= '' then
@@ -63,7 +66,8 @@ while arg <= #ARGV do
   if obstacle ~= 0 then
     reply[#reply + 1] = { '', obstacle }
   else
-    if number == 0 then number = next_number(KEYS[5], true, 2 * timeout) end
+    local number = next_number(KEYS[5], true, 2 * timeout)
+    if caller == 0 then caller = number end
     local claim, marks, claimed = claim_in(second, number), {}, {}
     for i = from, to do
       taken[ids[i]] = true
@@ -73,7 +77,10 @@ while arg <= #ARGV do
     end
     in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
     changed('p', claimed, claim)
-    if size > 0 then call('SET', KEYS[6] .. string.format('%020d', number), holder, 'EX', 2 * timeout) end
+    if size > 0 then
+      holder = string.format('%d %s', caller, holder)
+      call('SET', KEYS[6] .. string.format('%020d', number), holder, 'EX', 2 * timeout)
+    end
     if backfill then
       if generation == 'new' then
         write_backfill(acks, backfill.key, life, backfill.fixed, backfill.fields, backfill.persistent)
@@ -85,4 +92,4 @@ while arg <= #ARGV do
     reply[#reply + 1] = { claim, 0 }
   end
 end
-return reply
+return { foreign, reply }

@@ -4,12 +4,14 @@
 -- expired ones, or empty.
 -- Reply: how many backfills were deleted, and how many tickets were released.
 -- Keeps: a backfill that was acknowledged in time stays.
-local deleted, released = 0, 0
+local deleted, released, gone = 0, 0, {}
 for at = 6, #KEYS do
   if ARGV[2] == '' or backfill_state(KEYS[5], KEYS[at], ARGV[2]) ~= 'live' then
     released = released + release_tickets(KEYS[at])
     deleted = deleted + call('DEL', KEYS[at])
     call('ZREM', KEYS[5], backfill_id(KEYS[at]))
+    gone[#gone + 1] = backfill_id(KEYS[at])
   end
 end
+changed('bd', gone)
 return { deleted, released }

@@ -26,9 +26,8 @@ while #taken < limit do
     local second = since[i] and tonumber(since[i])
     if not second or second < live then
       free[#free + 1] = ids[i]
-    elseif second % 1 == 0 then
-      -- Our scores have a fraction. Those of Open Match are nanoseconds.
-      foreign = math.max(foreign, second > 1e12 and 2 or 1)
+    else
+      foreign = math.max(foreign, program_of(second))
     end
   end
   local indexed = #free > 0 and call('SMISMEMBER', all, unpack(free))

@@ -36,6 +36,7 @@ for at = 1, count do
     changed('p', ids, own)
     hold_tickets(key, ids)
     call('HINCRBY', key, 'generation', 1)
+    changed('bc', { backfill_id(key) })
   end
   reply[at] = { obstacle, is_other }
   ticket, arg = ticket + size, arg + 3 + size

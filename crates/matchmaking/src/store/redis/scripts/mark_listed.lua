@@ -14,4 +14,5 @@ for _, field in ipairs(call('HKEYS', key)) do
 end
 call('DEL', key)
 call('ZREM', acks, backfill_id(key))
+changed('bd', { backfill_id(key) })
 return 1

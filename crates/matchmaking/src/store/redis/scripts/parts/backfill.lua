@@ -28,9 +28,11 @@ end
 
 -- Records an acknowledgement. Afterwards the keys outlive every ticket that may be added before the backfill expires.
 local function keep_backfill(acks, key, life)
-  call('ZADD', acks, time_in_ms(), backfill_id(key))
+  local at = time_in_ms()
+  call('ZADD', acks, at, backfill_id(key))
   call('PEXPIRE', key, life)
   call('PEXPIRE', acks, life)
+  changed('bk', { backfill_id(key) }, at)
 end
 
 local function write_backfill(acks, key, life, fixed, fields, persistent)
@@ -41,6 +43,7 @@ end
 -- Returns the new generation.
 local function change_backfill(key, fields)
   call('HSET', key, 'fields', fields)
+  changed('bc', { backfill_id(key) })
   return call('HINCRBY', key, 'generation', 1)
 end
 
@@ -67,6 +70,7 @@ local function leave_backfill(key, id)
   if not seat then return end
   open_places(key, seat, 1)
   call('HDEL', key, 's:' .. id)
+  changed('bc', { backfill_id(key) })
 end
 
 -- Returns the tickets that are still pending under the claim that the backfill knows, and forgets the others.

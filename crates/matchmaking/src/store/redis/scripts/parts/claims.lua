@@ -2,7 +2,7 @@
 -- KEYS[1..4] as in preamble.lua. A claim is a score in `proposed_ticket_ids`: the Unix second in which it began, and as
 -- fraction its number of 2^21. A score without a fraction was written by another program.
 -- ARGV: none of its own.
--- Defines: `next_number`, `claim_in`, `is_claim`.
+-- Defines: `next_number`, `claim_in`, `is_claim`, `program_of`.
 
 -- Returns the next number: odd for a Director, even for an engine. The counter may expire once no claim of it is live,
 -- because later claims begin in a later second.
@@ -22,4 +22,11 @@ local last_text, last_score
 local function is_claim(score, claim)
   if score ~= last_text then last_text, last_score = score, tonumber(score) end
   return last_score == claim
+end
+
+-- Returns which program has written a score: 0 for one of ours, whose scores have a fraction, 1 for minimatch, 2 for Open
+-- Match, whose scores are nanoseconds.
+local function program_of(score)
+  if score % 1 ~= 0 then return 0 end
+  return score > 1e12 and 2 or 1
 end

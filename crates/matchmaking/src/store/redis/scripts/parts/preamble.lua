@@ -3,8 +3,8 @@
 -- ticketChanges, which is removed from KEYS, so that a script's own keys may be a list that ends at #KEYS.
 -- ARGV[1] the token of the lock that the caller holds, or empty.
 -- Defines: `all`, `queue`, `pending`, `changes`, `id_of`, `in_chunks`, `changed`.
--- Keeps: a script that runs under the lock does nothing if the lock was lost; a change of allTickets or of
--- proposed_ticket_ids and its entry in ticketChanges are one step.
+-- Keeps: a script that runs under the lock does nothing if the lock was lost; a change of allTickets, of
+-- proposed_ticket_ids or of a backfill, and its entry in ticketChanges, are one step.
 local call = redis.call
 local all, queue, pending, changes = KEYS[1], KEYS[2], KEYS[3], table.remove(KEYS)
 if ARGV[1] ~= '' and call('GET', KEYS[4]) ~= ARGV[1] then
@@ -19,8 +19,9 @@ local function in_chunks(list, size, handle)
     handle(from, math.min(from + size - 1, #list))
   end
 end
--- Appends a change of these tickets to ticketChanges, for the processes that answer queries: '+' created, '-' left
--- matchmaking, 'p' pending since the second `since`, 'r' released, 'a' all released. The stream exists only while a process reads it.
+-- Appends a change of these tickets or backfills to ticketChanges, for the processes that answer queries: '+' created,
+-- '-' left matchmaking, 'p' pending since the second `since`, 'r' released, 'a' all released; backfills: 'bk' created or
+-- acknowledged at the millisecond `since`, 'bc' changed, 'bd' deleted. The stream exists only while a process reads it.
 local function changed(what, ids, since)
   if #ids == 0 or call('EXISTS', changes) == 0 then return end
   call('XADD', changes, 'MAXLEN', '~', 20000, '*', what, (since and since .. ' ' or '') .. table.concat(ids, ' '))
