@@ -192,7 +192,7 @@ export class OfflineQueue extends Emitter {
   async #send(action) {
     const { method, path, query, body, key } = action;
     try {
-      const result = await this.#transport.request(method, path, { query, body, idempotencyKey: key });
+      const result = await this.#client.request(method, path, { query, body, idempotencyKey: key });
       this.remove(action.id);
       emit(this, "sent", { action, result });
     } catch (error) {

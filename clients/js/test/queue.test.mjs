@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 import { fileStorage } from "../src/file-storage.js";
 import { QueueFullError, memoryStorage } from "../src/index.js";
-import { USER, eventually, fakeClient, json, problem, record, timers } from "./fake.mjs";
+import { USER, eventStream, eventually, fakeClient, json, problem, record, timers } from "./fake.mjs";
 
 // A gateway that applies each key once, and can be cut off. `loseAnswers` applies requests and loses the responses.
 function gateway() {
@@ -46,6 +46,28 @@ test("actions are sent in order, by name and as requests", async () => {
   assert.deepEqual([sent[0][1].action.id, sent[0][1].result], [first.id, { done: "/v1/notifications/mark" }]);
   assert.deepEqual(seen.filter(([name]) => name === "size").map(([, size]) => size), [1, 2, 3, 4, 3, 2, 1, 0]);
   assert.throws(() => client.queue.add("me", []), TypeError);
+  client.close();
+});
+
+test("a queued join of a drop reconnects its streams, which then have the place", async () => {
+  const streams = [];
+  const { client } = fakeClient(({ path, signal }) => {
+    if (path === "/v1/me") return { user_id: USER };
+    if (!path.endsWith("/stream")) return { state: "waiting" };
+    streams.push(eventStream({ signal }));
+    return streams.at(-1).response;
+  });
+  for (const [number, join] of [["drops.join", ["d/1"]], [{ method: "post", path: "/v1/drops/d%2F1/join" }]].entries()) {
+    const follow = client.drops.follow("d/1", { place: true });
+    await eventually(() => streams.length === 2 * number + 1);
+    streams.at(-1).send("place", { state: "not_joined" });
+    await eventually(() => follow.state === "open");
+    client.queue.add(...join);
+    await client.queue.flush();
+    await eventually(() => streams.length === 2 * number + 2);
+    follow.close();
+    await eventually(() => follow.state === "ended");
+  }
   client.close();
 });
 
