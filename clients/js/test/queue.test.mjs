@@ -146,6 +146,51 @@ test("actions expire, by an own time or the queue's", async () => {
   client.close();
 });
 
+test("an action without an end does not expire", async () => {
+  const { state, answer } = gateway();
+  state.isDown = true;
+  const clock = { now: 1_000_000 };
+  const storage = memoryStorage();
+  const { client } = fakeClient(answer, { storage, queue: { expiresIn: Infinity }, now: () => clock.now, deadline: 50 });
+  const seen = record(client.queue, ["expired", "sent"]);
+  client.queue.add(action(1));
+  assert.equal(client.queue.add(action(2), { expiresIn: Infinity }).expiresAt, undefined);
+  clock.now += 1e12;
+  state.isDown = false;
+  await client.queue.flush();
+  assert.deepEqual(seen.map(([name, { action }]) => [name, action.body.n]), [["sent", 1], ["sent", 2]]);
+  client.close();
+});
+
+test("numbers that cannot be kept are refused", () => {
+  const { answer } = gateway();
+  for (const wrong of [0, -1, NaN, "100", null]) {
+    for (const queue of [{ max: wrong }, { expiresIn: wrong }]) assert.throws(() => fakeClient(answer, { queue }), RangeError);
+  }
+  assert.throws(() => fakeClient(answer, { queue: { max: 1.5 } }), RangeError);
+  const { client } = fakeClient(answer, { queue: { max: Infinity } });
+  for (const expiresIn of [0, -1, NaN, "100"]) assert.throws(() => client.queue.add(action(1), { expiresIn }), RangeError);
+  assert.equal(client.queue.size, 0);
+  client.close();
+});
+
+test("an action whose first attempt is still being applied stays, as long as that takes", async () => {
+  const { state, answer } = gateway();
+  const { client } = fakeClient(answer, { deadline: 200 });
+  const seen = record(client.queue, ["sent", "failed"]);
+  // Other routes have conflicts of other kinds.
+  state.refusal = () => problem(409, "conflict");
+  client.queue.add("tickets.create", [{ queue: "duel" }]);
+  client.queue.add("drops.reserve", ["d", { quantity: 1, admission: "a" }]);
+  await client.queue.flush();
+  assert.deepEqual(seen.map(([name, { action, error }]) => [name, action.name, error?.code]), [["failed", "tickets.create", "conflict"]]);
+  assert.deepEqual(client.queue.items().map(({ name }) => name), ["drops.reserve"]);
+  state.refusal = undefined;
+  await eventually(() => client.queue.size === 0);
+  assert.deepEqual(seen.map(([name]) => name), ["failed", "sent"]);
+  client.close();
+});
+
 test("an action is never sent as another player", async () => {
   const { state, answer } = gateway();
   const storage = memoryStorage();
