@@ -51,7 +51,8 @@ export class Playhouse {
   }
 
   live(options) {
-    if (!this.#live || this.#live.state === "ended") {
+    // A stream that was closed just now has not ended yet.
+    if (!this.#live || this.#live.state === "ended" || this.#live.signal.aborted) {
       const live = (this.#live = new Live(this, options));
       live.on("state", (state) => {
         if (state === "open" || state === "polling") this.queue.flush();
