@@ -4,6 +4,7 @@
 
 mod guide;
 mod host;
+mod lost_responses;
 mod package;
 mod promises;
 mod sign_in;
