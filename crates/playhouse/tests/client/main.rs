@@ -8,6 +8,7 @@ mod lost_responses;
 mod package;
 mod promises;
 mod sign_in;
+mod tabs;
 mod world;
 
 use std::path::PathBuf;
