@@ -9,8 +9,8 @@ import { calls, openapi } from "./operations.mjs";
 
 const REFERENCE = new URL("../../../docs/reference/", import.meta.url);
 const TARGET = new URL("../src/api.d.ts", import.meta.url);
-// The sections of errors.md with problem types that players can get.
-const PLAYER_SECTIONS = ["General types", "Host and origin", "Parties", "Drops: players"];
+// The sections of errors.md whose problem types players never get. A new section is a player's until it is listed here.
+const SECTIONS_OF_OTHERS = ["Matchmaking: operators", "Drops: payment providers", "Drops: operators and services"];
 const SCALARS = { string: "string", integer: "number", number: "number", boolean: "boolean", null: "null" };
 
 const errors = readFileSync(new URL("errors.md", REFERENCE), "utf8");
@@ -86,11 +86,13 @@ function operations() {
   );
 }
 
-// Returns the problem types of the tables in errors.md, without their common prefix.
+// Returns the problem types that players can get, without their common prefix, from the tables of errors.md.
 function problems() {
-  const sections = errors.split(/^## /m).filter((section) => PLAYER_SECTIONS.some((title) => section.startsWith(`${title}\n`)));
-  if (sections.length !== PLAYER_SECTIONS.length) throw new Error("errors.md lacks a section of problem types");
-  return sections.flatMap((section) => [...section.matchAll(/^\| `([a-z:-]+)` \|/gm)].map(([, name]) => name));
+  const sections = errors.split(/^## /m).slice(1).map((section) => [section.split("\n", 1)[0], section]);
+  const unknown = SECTIONS_OF_OTHERS.filter((title) => !sections.some(([known]) => known === title));
+  if (unknown.length) throw new Error(`errors.md has no section ${unknown.map((title) => JSON.stringify(title))}`);
+  const ofPlayers = sections.filter(([title]) => !SECTIONS_OF_OTHERS.includes(title));
+  return [...new Set(ofPlayers.flatMap(([, section]) => [...section.matchAll(/^\| `([a-z:-]+)` \|/gm)].map(([, name]) => name)))];
 }
 
 const text = [

@@ -22,6 +22,7 @@ export type ProblemType =
   | "timeout"
   | "unknown-host"
   | "foreign-origin"
+  | "no-ready-check"
   | "parties:not-leader"
   | "parties:no-party"
   | "parties:wrong-code"

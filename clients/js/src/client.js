@@ -8,8 +8,11 @@ import { OfflineQueue } from "./queue.js";
 import { defaultStorage } from "./storage.js";
 import { Transport } from "./transport.js";
 
+const JOIN = /^POST \/v1\/drops\/([^/]+)\/join$/;
+
 export class Playhouse {
   #live;
+  // The streams of each drop, by its id as it is in a path.
   #followers = new Map();
 
   constructor(options = {}) {
@@ -27,26 +30,29 @@ export class Playhouse {
     owner[method] = async (...args) => {
       const options = args[build.length];
       const { method, path, query, body } = build(...args.slice(0, build.length));
-      const answer = await this.transport.request(method, path, { ...options, query, body, ...patience(query, options) });
-      this.#notice(name, answer, args[0]);
-      return answer;
+      return this.request(method, path, { ...options, query, body, ...patience(query, options) });
     };
   }
 
-  // Remembers what other parts of the client need to know from a response.
-  #notice(name, answer, dropId) {
-    if (name === "me") this.queue.remember(answer.user_id);
-    if (name === "home") this.queue.remember(answer.account.data?.user_id);
-    // A stream has the places of players who had joined when it was opened.
-    if (name === "drops.join") for (const stream of this.#followers.get(dropId) ?? []) stream.reconnect();
+  // Sends a request. Calls by name and the offline queue pass here, too.
+  async request(method, path, options) {
+    const answer = await this.transport.request(method.toUpperCase(), path, options);
+    this.#notice(`${method.toUpperCase()} ${path}`, answer);
+    return answer;
   }
 
-  request(method, path, options) {
-    return this.transport.request(method.toUpperCase(), path, options);
+  // Remembers what other parts of the client need to know from a response.
+  #notice(request, answer) {
+    if (request === "GET /v1/me") this.queue.remember(answer?.user_id);
+    if (request === "GET /v1/home") this.queue.remember(answer?.account.data?.user_id);
+    // A stream has the places of players who had joined when it was opened.
+    const joined = JOIN.exec(request)?.[1];
+    for (const stream of this.#followers.get(joined) ?? []) stream.reconnect();
   }
 
   live(options) {
-    if (!this.#live || this.#live.state === "ended") {
+    // A stream that was closed just now has not ended yet.
+    if (!this.#live || this.#live.state === "ended" || this.#live.signal.aborted) {
       const live = (this.#live = new Live(this, options));
       live.on("state", (state) => {
         if (state === "open" || state === "polling") this.queue.flush();
@@ -57,11 +63,12 @@ export class Playhouse {
 
   #follow(dropId, options) {
     const stream = new DropStream(this.transport, dropId, options);
-    const streams = this.#followers.get(dropId) ?? new Set();
-    this.#followers.set(dropId, streams.add(stream));
+    const id = encodeURIComponent(dropId);
+    const streams = this.#followers.get(id) ?? new Set();
+    this.#followers.set(id, streams.add(stream));
     stream.on("end", () => {
       streams.delete(stream);
-      if (!streams.size) this.#followers.delete(dropId);
+      if (!streams.size) this.#followers.delete(id);
     });
     return stream;
   }

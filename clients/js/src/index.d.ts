@@ -65,7 +65,7 @@ export interface PlayhouseOptions {
   language?: string;
   /** Where the offline queue is kept. Default in browsers: `localStorage`; in Node: memory. */
   storage?: Storage;
-  /** How many milliseconds a call may take in all, with its retries. Default: 30,000. */
+  /** How many milliseconds a call may take in all, with its retries. `Infinity`: without an end. Default: 30,000. */
   deadline?: number;
   /** How many milliseconds one attempt of a call may take. Default: 12,000. */
   attemptTimeout?: number;
@@ -265,9 +265,9 @@ export interface FollowOptions {
 // ---- Offline queue ------------------------------------------------------------------------------------------------------------
 
 export interface QueueOptions {
-  /** How many actions a player may have in the queue. Default: 100. */
+  /** How many actions a player may have in the queue. `Infinity`: as many as the storage takes. Default: 100. */
   max?: number;
-  /** How many milliseconds an action is kept if it cannot be sent. Default: one day. */
+  /** How many milliseconds an action is kept if it cannot be sent. `Infinity`: until it is sent. Default: one day. */
   expiresIn?: number;
 }
 
@@ -309,7 +309,8 @@ export interface QueuedAction {
   readonly body: unknown;
   /** Milliseconds since 1970. */
   readonly addedAt: number;
-  readonly expiresAt: number;
+  /** Milliseconds since 1970. Missing if the action does not expire. */
+  readonly expiresAt?: number;
   /** Whose action it is, if that was known. It is never sent as another player. */
   readonly userId: string | undefined;
 }
@@ -326,6 +327,7 @@ export interface QueueEvents {
 }
 
 export interface QueueAddOptions {
+  /** As in {@link QueueOptions}, for this action. */
   expiresIn?: number;
   idempotencyKey?: string;
 }

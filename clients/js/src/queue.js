@@ -6,8 +6,8 @@
 import { changes } from "./calls.js";
 import { Emitter, emit } from "./emitter.js";
 import { PlayhouseError, QueueFullError, SignedOutError } from "./errors.js";
-import { delay, isTransient } from "./retry.js";
-import { Scope, sleep } from "./time.js";
+import { delay, isTransient, repeatability } from "./retry.js";
+import { Scope, duration, sleep } from "./time.js";
 import { newKey } from "./transport.js";
 
 const MAX = 100;
@@ -31,11 +31,13 @@ export class OfflineQueue extends Emitter {
 
   constructor(client, storage, { max = MAX, expiresIn = EXPIRES_IN } = {}) {
     super();
+    const isCount = max === Infinity || (Number.isInteger(max) && max > 0);
+    if (!isCount) throw new RangeError("`queue.max` must be a whole number above 0, or Infinity.");
     this.#client = client;
     this.#transport = client.transport;
     this.#storage = storage;
     this.#max = max;
-    this.#expiresIn = expiresIn;
+    this.#expiresIn = duration("queue.expiresIn", expiresIn);
     this.#prefix = `playhouse:${client.transport.baseUrl}:`;
     this.#size = this.size;
     this.#listen("online", () => this.#start());
@@ -63,6 +65,7 @@ export class OfflineQueue extends Emitter {
     const { method, path, query, body } = isNamed ? changes[what](...args) : what;
     if (this.size >= this.#max) throw new QueueFullError(`The queue has ${this.#max} actions already.`);
     const now = this.#transport.localNow();
+    const expiresIn = duration("expiresIn", options.expiresIn ?? this.#expiresIn);
     // The storage sorts by id. The clock may stand still or be set back.
     this.#lastTime = Math.max(now, this.#lastTime + 1);
     const key = options.idempotencyKey ?? newKey();
@@ -75,7 +78,8 @@ export class OfflineQueue extends Emitter {
       query,
       body,
       addedAt: now,
-      expiresAt: now + (options.expiresIn ?? this.#expiresIn),
+      // JSON has no infinity. An action without this time does not expire.
+      expiresAt: expiresIn === Infinity ? undefined : now + expiresIn,
       userId: this.#userId(),
     };
     try {
@@ -192,12 +196,12 @@ export class OfflineQueue extends Emitter {
   async #send(action) {
     const { method, path, query, body, key } = action;
     try {
-      const result = await this.#transport.request(method, path, { query, body, idempotencyKey: key });
+      const result = await this.#client.request(method, path, { query, body, idempotencyKey: key });
       this.remove(action.id);
       emit(this, "sent", { action, result });
     } catch (error) {
       const isFinal = error instanceof PlayhouseError && !(error instanceof SignedOutError) && !this.#transport.signal.aborted;
-      if (!isFinal || isTransient(error)) throw error;
+      if (!isFinal || isTransient(error, repeatability(method, path, true))) throw error;
       this.remove(action.id);
       emit(this, "failed", { action, error });
     }

@@ -34,14 +34,18 @@ export function shouldRetry(error, { isRepeatable, isKeyed }) {
   if (!(error instanceof ProblemError)) return false;
   // Refused before anything was done.
   if (error.status === 429) return true;
-  // The first attempt is still being applied under the same key.
-  if (isKeyed && error.code === "conflict") return true;
+  if (isBeingApplied(error, isKeyed)) return true;
   return isRepeatable && TRANSIENT.has(error.status);
 }
 
+// Returns whether a keyed request was refused because its first attempt is still being applied under the same key.
+function isBeingApplied(error, isKeyed) {
+  return isKeyed && error.code === "conflict";
+}
+
 // Returns whether an error may be gone by itself later: the gateway cannot be reached or is busy.
-export function isTransient(error) {
-  if (error instanceof NetworkError || error instanceof DeadlineError) return true;
+export function isTransient(error, { isKeyed } = {}) {
+  if (error instanceof NetworkError || error instanceof DeadlineError || isBeingApplied(error, isKeyed)) return true;
   return error instanceof ProblemError && (error.status === 429 || TRANSIENT.has(error.status));
 }
 

@@ -1,5 +1,14 @@
 // Waiting that can be cancelled. Every timer of the client is one of these, so that none is left behind.
 
+// The longest time of a timer. A longer one would fire at once.
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+// Returns a number of milliseconds. Throws if it is none that something can take; `Infinity` is without an end.
+export function duration(name, value) {
+  if (typeof value === "number" && value > 0) return value;
+  throw new RangeError(`\`${name}\` must be a number of milliseconds above 0, or Infinity.`);
+}
+
 // Waits for a number of milliseconds. Rejects with the reason of `signal` if that is aborted first.
 export function sleep(milliseconds, signal) {
   return new Promise((resolve, reject) => {
@@ -7,7 +16,7 @@ export function sleep(milliseconds, signal) {
     const timer = setTimeout(() => {
       signal?.removeEventListener("abort", cancel);
       resolve();
-    }, milliseconds);
+    }, Math.min(milliseconds, LONGEST_TIMER));
     const cancel = () => {
       clearTimeout(timer);
       reject(signal.reason);
@@ -39,9 +48,10 @@ export class Scope {
     this.#controller.abort(reason);
   }
 
-  // Aborts with `reason()` after a number of milliseconds. Replaces the previous timer.
+  // Aborts with `reason()` after a number of milliseconds. Replaces the previous timer. What no timer can measure does not end.
   timeout(milliseconds, reason) {
     clearTimeout(this.#timer);
+    if (milliseconds > LONGEST_TIMER) return;
     this.#timer = setTimeout(() => this.abort(reason()), milliseconds);
   }
 

@@ -2,7 +2,7 @@
 
 import { CancelledError, DeadlineError, NetworkError, ProblemError, SignedOutError, problemOf } from "./errors.js";
 import { delay, repeatability, shouldRetry } from "./retry.js";
-import { Scope, ServerClock, sleep } from "./time.js";
+import { Scope, ServerClock, duration, sleep } from "./time.js";
 
 const DEADLINE = 30_000;
 // Longer than `gateway.request_timeout`, so that a slow gateway answers 504 first.
@@ -10,6 +10,7 @@ const ATTEMPT_TIMEOUT = 12_000;
 
 export class Transport {
   #options;
+  #deadline;
   #closing = new AbortController();
   #clock;
 
@@ -21,16 +22,14 @@ export class Transport {
     this.fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
     this.auth = options.auth;
     this.#options = options;
+    this.#deadline = duration("deadline", options.deadline ?? DEADLINE);
+    this.attemptTimeout = duration("attemptTimeout", options.attemptTimeout ?? ATTEMPT_TIMEOUT);
     this.#clock = new ServerClock(options.now ?? Date.now);
   }
 
   // Aborted when the client is closed.
   get signal() {
     return this.#closing.signal;
-  }
-
-  get attemptTimeout() {
-    return this.#options.attemptTimeout ?? ATTEMPT_TIMEOUT;
   }
 
   serverNow = () => this.#clock.now();
@@ -49,7 +48,7 @@ export class Transport {
     const rule = repeatability(method, path, hasOwnKey);
     const key = options.idempotencyKey ?? (method === "POST" || method === "PATCH" ? newKey() : undefined);
     const startedAt = performance.now();
-    const deadline = options.deadline ?? this.#options.deadline ?? DEADLINE;
+    const deadline = duration("deadline", options.deadline ?? this.#deadline);
     const scope = this.#scope(options.signal);
     let last;
     scope.timeout(deadline, () => new DeadlineError(`No answer within ${deadline} ms.`, { cause: last }));
@@ -59,8 +58,8 @@ export class Transport {
           return await this.#attempt(method, path, { ...options, key, signal: scope.signal });
         } catch (error) {
           last = error;
-          const retry = !options.isSingle && (error.isUnsent || shouldRetry(error, rule));
-          const wait = retry ? delay(attempt, error, this.random) : Infinity;
+          if (options.isSingle || !(error.isUnsent || shouldRetry(error, rule))) throw error;
+          const wait = delay(attempt, error, this.random);
           if (performance.now() - startedAt + wait > deadline) throw error;
           await sleep(wait, scope.signal);
         }
@@ -98,7 +97,7 @@ export class Transport {
 
   async #attempt(method, path, options) {
     const scope = new Scope(options.signal);
-    const timeout = options.attemptTimeout ?? this.attemptTimeout;
+    const timeout = duration("attemptTimeout", options.attemptTimeout ?? this.attemptTimeout);
     scope.timeout(timeout, () => new NetworkError(`No answer within ${timeout} ms.`));
     try {
       const { response } = await this.#send(method, path, { ...options, signal: scope.signal });

@@ -356,6 +356,20 @@ test("a drop is followed: newest stock only, the place, and again after joining"
   client.close();
 });
 
+test("after `close` the next stream is a new one, at once", async () => {
+  const { client, stream, live } = gateway([home(), home()]);
+  (await stream(1)).send(...ready(0));
+  await eventually(() => live.state === "open");
+  assert.equal(client.live(), live);
+  live.close();
+  const next = client.live({ after: "0" });
+  assert.notEqual(next, live);
+  (await stream(2)).send(...ready(0));
+  await eventually(() => next.state === "open");
+  assert.equal(live.state, "ended");
+  client.close();
+});
+
 test("closed streams leave no timer and no request", async () => {
   const before = timers();
   const { client, stream, live } = gateway([home()]);

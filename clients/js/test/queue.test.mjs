@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 import { fileStorage } from "../src/file-storage.js";
 import { QueueFullError, memoryStorage } from "../src/index.js";
-import { USER, eventually, fakeClient, json, problem, record, timers } from "./fake.mjs";
+import { USER, eventStream, eventually, fakeClient, json, problem, record, timers } from "./fake.mjs";
 
 // A gateway that applies each key once, and can be cut off. `loseAnswers` applies requests and loses the responses.
 function gateway() {
@@ -46,6 +46,28 @@ test("actions are sent in order, by name and as requests", async () => {
   assert.deepEqual([sent[0][1].action.id, sent[0][1].result], [first.id, { done: "/v1/notifications/mark" }]);
   assert.deepEqual(seen.filter(([name]) => name === "size").map(([, size]) => size), [1, 2, 3, 4, 3, 2, 1, 0]);
   assert.throws(() => client.queue.add("me", []), TypeError);
+  client.close();
+});
+
+test("a queued join of a drop reconnects its streams, which then have the place", async () => {
+  const streams = [];
+  const { client } = fakeClient(({ path, signal }) => {
+    if (path === "/v1/me") return { user_id: USER };
+    if (!path.endsWith("/stream")) return { state: "waiting" };
+    streams.push(eventStream({ signal }));
+    return streams.at(-1).response;
+  });
+  for (const [number, join] of [["drops.join", ["d/1"]], [{ method: "post", path: "/v1/drops/d%2F1/join" }]].entries()) {
+    const follow = client.drops.follow("d/1", { place: true });
+    await eventually(() => streams.length === 2 * number + 1);
+    streams.at(-1).send("place", { state: "not_joined" });
+    await eventually(() => follow.state === "open");
+    client.queue.add(...join);
+    await client.queue.flush();
+    await eventually(() => streams.length === 2 * number + 2);
+    follow.close();
+    await eventually(() => follow.state === "ended");
+  }
   client.close();
 });
 
@@ -121,6 +143,51 @@ test("actions expire, by an own time or the queue's", async () => {
   await client.queue.flush();
   assert.deepEqual(seen.map(([name, { action }]) => [name, action.body.n]), [["expired", 1], ["sent", 2]]);
   assert.deepEqual(paths(state), [2]);
+  client.close();
+});
+
+test("an action without an end does not expire", async () => {
+  const { state, answer } = gateway();
+  state.isDown = true;
+  const clock = { now: 1_000_000 };
+  const storage = memoryStorage();
+  const { client } = fakeClient(answer, { storage, queue: { expiresIn: Infinity }, now: () => clock.now, deadline: 50 });
+  const seen = record(client.queue, ["expired", "sent"]);
+  client.queue.add(action(1));
+  assert.equal(client.queue.add(action(2), { expiresIn: Infinity }).expiresAt, undefined);
+  clock.now += 1e12;
+  state.isDown = false;
+  await client.queue.flush();
+  assert.deepEqual(seen.map(([name, { action }]) => [name, action.body.n]), [["sent", 1], ["sent", 2]]);
+  client.close();
+});
+
+test("numbers that cannot be kept are refused", () => {
+  const { answer } = gateway();
+  for (const wrong of [0, -1, NaN, "100", null]) {
+    for (const queue of [{ max: wrong }, { expiresIn: wrong }]) assert.throws(() => fakeClient(answer, { queue }), RangeError);
+  }
+  assert.throws(() => fakeClient(answer, { queue: { max: 1.5 } }), RangeError);
+  const { client } = fakeClient(answer, { queue: { max: Infinity } });
+  for (const expiresIn of [0, -1, NaN, "100"]) assert.throws(() => client.queue.add(action(1), { expiresIn }), RangeError);
+  assert.equal(client.queue.size, 0);
+  client.close();
+});
+
+test("an action whose first attempt is still being applied stays, as long as that takes", async () => {
+  const { state, answer } = gateway();
+  const { client } = fakeClient(answer, { deadline: 200 });
+  const seen = record(client.queue, ["sent", "failed"]);
+  // Other routes have conflicts of other kinds.
+  state.refusal = () => problem(409, "conflict");
+  client.queue.add("tickets.create", [{ queue: "duel" }]);
+  client.queue.add("drops.reserve", ["d", { quantity: 1, admission: "a" }]);
+  await client.queue.flush();
+  assert.deepEqual(seen.map(([name, { action, error }]) => [name, action.name, error?.code]), [["failed", "tickets.create", "conflict"]]);
+  assert.deepEqual(client.queue.items().map(({ name }) => name), ["drops.reserve"]);
+  state.refusal = undefined;
+  await eventually(() => client.queue.size === 0);
+  assert.deepEqual(seen.map(([name]) => name), ["failed", "sent"]);
   client.close();
 });
 

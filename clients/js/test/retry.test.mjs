@@ -108,6 +108,31 @@ test("a call ends at its deadline, with the last error as its cause", async () =
   client.close();
 });
 
+test("a deadline without an end, or longer than a timer, does not end the call", async () => {
+  for (const deadline of [Infinity, 1e10]) {
+    const { client, requests } = fakeClient((_, count) => (count < 3 ? lost() : { user_id: "u" }), { deadline });
+    assert.equal((await client.me()).user_id, "u");
+    assert.equal((await client.me({ deadline })).user_id, "u");
+    assert.equal(requests.length, 4);
+    client.close();
+    const { client: refused, requests: once } = fakeClient(() => problem(409, "drops:sold-out"), { deadline });
+    await assert.rejects(refused.drops.reserve("d", { quantity: 1, admission: "a" }), ProblemError);
+    assert.equal(once.length, 1);
+    refused.close();
+  }
+});
+
+test("a deadline that nothing can keep is refused before a request is sent", async () => {
+  for (const deadline of [0, -1, NaN, "100"]) {
+    assert.throws(() => fakeClient(lost, { deadline }), RangeError);
+    assert.throws(() => fakeClient(lost, { attemptTimeout: deadline }), RangeError);
+    const { client, requests } = fakeClient(lost);
+    await assert.rejects(client.me({ deadline }), RangeError);
+    assert.equal(requests.length, 0);
+    client.close();
+  }
+});
+
 test("an attempt without an answer is given up and repeated", async () => {
   const silent = ({ signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
   const { client, requests } = fakeClient((request, count) => (count < 2 ? silent(request) : { user_id: "u" }), { attemptTimeout: 50 });

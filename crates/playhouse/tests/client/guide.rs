@@ -8,7 +8,7 @@ use super::*;
 const GUIDE: &str = include_str!("../../../../docs/guides/javascript-client.md");
 
 /// Returns the fenced blocks of the guide with this info string.
-fn blocks(kind: &str) -> Vec<&'static str> {
+pub(super) fn blocks(kind: &str) -> Vec<&'static str> {
     let mut parts = GUIDE.split("\n```");
     // The text before the first fence.
     parts.next();
@@ -36,6 +36,7 @@ async fn install(tools: &JavaScript, folder: &std::path::Path) {
 async fn snippets_print_what_the_guide_says() {
     let tools = need!(JavaScript::find());
     let world = World::dev().await;
+    world.ask_players().await;
     let folder = Folder::fresh().unwrap();
     install(&tools, folder.path()).await;
     let tokens = sign_in::tokens(&world.url(), "ada").await;
@@ -47,6 +48,7 @@ async fn snippets_print_what_the_guide_says() {
         .env("GATEWAY", world.url())
         .env("ACCESS_TOKEN", &tokens.access_token)
         .env("REFRESH_TOKEN", &tokens.refresh_token)
+        .env("FRIEND_TOKEN", sign_in::tokens(&world.url(), "grace").await.access_token)
         .env("SERVICE_API", format!("http://{}", world.address("service_api")))
         .env("SERVICE_TOKEN", world.address("service_token"));
     assert_eq!(run(program).await, blocks("text").iter().map(|text| format!("{text}\n")).collect::<String>());
@@ -72,4 +74,41 @@ async fn snippet_of_a_web_page_signs_in_and_shows_the_player() {
     assert_eq!(browser.title().await, "Hello Ada Lovelace");
     let logout = browser.attributes("body", "data-logout").await;
     assert!(logout[0].starts_with("/logout?session="), "{logout:?}");
+}
+
+/// Returns the names of the events that the declarations have in an interface.
+fn events(declarations: &str, interface: &str) -> Vec<String> {
+    let (_, rest) = declarations.split_once(&format!("export interface {interface} {{\n")).unwrap();
+    let body = rest.split_once("\n}\n").unwrap().0;
+    let names = body.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(": "));
+    names
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_lowercase()))
+        .collect()
+}
+
+/// A call or an event that the guide does not run is one that nobody has tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn snippets_use_every_call_and_every_event() {
+    let tools = need!(JavaScript::find());
+    let script = "const { changes, reads } = await import('./src/calls.js');
+        console.log(JSON.stringify(Object.keys({ ...reads, ...changes })));";
+    let out =
+        run(tools.node().args(["--input-type=module", "--eval", script]).folder(package_folder())).await;
+    let calls: Vec<String> = serde_json::from_str(&out).unwrap();
+    let program = blocks("js").join("\n");
+    let missing: Vec<&String> = calls
+        .iter()
+        .filter(|call| !program.contains(&format!(".{call}(")) && !program.contains(&format!("\"{call}\"")))
+        .collect();
+    assert!(calls.len() > 30 && missing.is_empty(), "{missing:?} of {calls:?}");
+
+    let declarations = std::fs::read_to_string(package_folder().join("src/index.d.ts")).unwrap();
+    for (interface, count) in [("LiveEvents", 7), ("DropEvents", 4), ("QueueEvents", 4)] {
+        let names = events(&declarations, interface);
+        assert_eq!(names.len(), count, "{interface}: {names:?}");
+        let missing: Vec<&String> =
+            names.iter().filter(|name| !program.contains(&format!("\"{name}\""))).collect();
+        assert!(missing.is_empty(), "{missing:?} of {interface}");
+    }
 }

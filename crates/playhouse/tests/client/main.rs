@@ -4,9 +4,11 @@
 
 mod guide;
 mod host;
+mod lost_responses;
 mod package;
 mod promises;
 mod sign_in;
+mod tabs;
 mod world;
 
 use std::path::PathBuf;

@@ -18,13 +18,16 @@ async fn generated_types_match_the_documents() {
     run(tools.node().args(["scripts/generate-types.mjs", "--check"]).folder(package_folder())).await;
 }
 
-/// Programs with the types of a browser, and those with the types of Node only.
+/// Programs with the types of a browser, and those with the types of Node only: the test of the declarations, and the guide's block.
 #[tokio::test(flavor = "multi_thread")]
 async fn declarations_fit_browsers_and_node() {
     let tools = need!(JavaScript::find());
     let (typescript, types) = (need!(tools.typescript()), need!(tools.types()));
     let package = package_folder().canonicalize().unwrap();
     let folder = Folder::fresh().unwrap();
+    let [block] = super::guide::blocks("ts")[..] else { panic!("the guide has another number of blocks") };
+    std::fs::write(folder.path().join("guide.ts"), block).unwrap();
+    std::fs::write(folder.path().join("package.json"), "{ \"type\": \"module\" }").unwrap();
     for (libraries, types_of) in [(["es2022", "dom"], json!([])), (["es2022", "es2022"], json!(["node"]))] {
         let config = json!({
             "compilerOptions": {
@@ -35,7 +38,7 @@ async fn declarations_fit_browsers_and_node() {
                     "@playhouse/client/file-storage": [package.join("src/file-storage.d.ts")],
                 },
             },
-            "files": [package.join("test/types.ts")],
+            "files": [package.join("test/types.ts").to_str().unwrap(), "guide.ts"],
         });
         std::fs::write(folder.path().join("tsconfig.json"), config.to_string()).unwrap();
         run(typescript.clone().args(["--project", "."]).folder(folder.path())).await;

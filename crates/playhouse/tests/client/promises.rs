@@ -12,26 +12,26 @@ use super::sign_in;
 use super::world::World;
 
 /// Signs the browser in at the builtin issuer.
-async fn sign_in_browser(browser: &Browser, world: &World) {
+pub(super) async fn sign_in_browser(browser: &Browser, world: &World) {
     browser.goto(format!("{}/login?return_to=/docs", world.url())).await;
     browser.click("button[value=ada]").await;
     browser.wait_for_url(|url| url.ends_with("/docs"), PATIENCE).await;
 }
 
 /// Returns a page whose player is signed in at the builtin issuer.
-async fn signed_in_page(browser: Browser, world: &World) -> PageHost {
+pub(super) async fn signed_in_page(browser: Browser, world: &World) -> PageHost {
     sign_in_browser(&browser, world).await;
     PageHost::start(browser, &world.url()).await
 }
 
 /// Returns a Node process whose player is signed in at the builtin issuer.
-async fn signed_in_node(tools: &JavaScript, world: &World) -> NodeHost {
+pub(super) async fn signed_in_node(tools: &JavaScript, world: &World) -> NodeHost {
     let tokens = sign_in::tokens(&world.url(), "ada").await;
     NodeHost::start(tools, &world.url(), &tokens.access_token).await
 }
 
 /// Opens a drop and admits the player. `state.drop` and `state.admission` are set. Returns the drop.
-async fn admit(world: &World, host: &impl Host) -> String {
+pub(super) async fn admit(world: &World, host: &impl Host) -> String {
     let drop = world.open_drop().await;
     let code = format!(
         "state.client = connect();

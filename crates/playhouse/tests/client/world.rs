@@ -147,14 +147,36 @@ impl World {
     }
 
     async fn call(&self, method: Method, listener: &str, token: &str, path: &str, body: &Value) -> Value {
-        let url = format!("http://{}{path}", self.at[listener]);
-        let request = self.client.request(method, url).bearer_auth(&self.at[token]);
+        self.request(method, &format!("http://{}{path}", self.at[listener]), &self.at[token], body).await
+    }
+
+    /// Sends a request past the network, and returns the body of its response. Asserts that it succeeds.
+    pub(super) async fn request(&self, method: Method, url: &str, token: &str, body: &Value) -> Value {
+        let request = self.client.request(method, url).bearer_auth(token);
         let key = uuid::Uuid::now_v7().to_string();
         let response = request.header("idempotency-key", key).json(body).send().await.unwrap();
         let status = response.status();
         let body: Value = response.json().await.unwrap_or_default();
-        assert!(status.is_success(), "{path}: {status} {body}");
+        assert!(status.is_success(), "{url}: {status} {body}");
         body
+    }
+
+    /// Gives the queue of the demo a ready check and a number, and lets parties of two in.
+    pub(super) async fn ask_players(&self) {
+        let definitions = [
+            ("queue", "numbers = [\"skill\"]\nmax_party = 2\n"),
+            ("profile", "players = 2\nassigner = \"demo\"\nready_check = \"30s\"\n"),
+        ];
+        for (kind, text) in definitions {
+            let (path, body) = (format!("/definitions/{kind}/duel"), json!({ "text": text }));
+            self.call(Method::PUT, "admin", "operator_token", &path, &body).await;
+        }
+        eventually("the definitions are active", PATIENCE, async || {
+            let listed =
+                self.call(Method::GET, "admin", "operator_token", "/definitions", &Value::Null).await;
+            if listed["active_revision"] == 2 { Ok(()) } else { Err(listed) }
+        })
+        .await;
     }
 
     /// Sends a notification to a player.
@@ -172,7 +194,9 @@ impl World {
                 "batch": 10, "period_ms": 200, "capacity": 10, "lifetime_ms": 600_000, "arrive_within_ms": 600_000,
             },
         });
-        let body = json!({ "name": "Sale", "resource": "sword", "stock": 10, "terms": terms });
+        // Names are unique.
+        let name = format!("Sale {}", uuid::Uuid::now_v7());
+        let body = json!({ "name": name, "resource": "sword", "stock": 10, "terms": terms });
         let drop = self.call(Method::POST, "admin", "operator_token", "/drops", &body).await;
         let id = drop["drop_id"].as_str().unwrap().to_owned();
         self.call(Method::POST, "admin", "operator_token", &format!("/drops/{id}/open"), &json!({})).await;
@@ -185,6 +209,12 @@ impl World {
         self.call(Method::GET, "admin", "operator_token", &path, &Value::Null).await["reserved"]
             .as_i64()
             .unwrap()
+    }
+
+    /// Returns the players in a drop's line and inside.
+    pub(super) async fn entries(&self, drop: &str) -> Value {
+        let path = format!("/drops/{drop}/entries");
+        self.call(Method::GET, "admin", "operator_token", &path, &Value::Null).await
     }
 
     /// Returns the movements of a drop's stock.

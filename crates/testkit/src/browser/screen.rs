@@ -41,12 +41,38 @@ impl Browser {
 
     /// Closes the tab, without giving its page time for anything, and opens an empty one.
     pub async fn replace_tab(&self) {
-        let opened = self
-            .expect_ok("open a tab", self.session.post("window/new", json!({ "type": "tab" })).await)
-            .await;
+        let previous = self.tab().await;
+        let opened = self.open_tab().await;
+        self.switch_to_tab(&previous).await;
         self.expect_ok("close the tab", self.session.delete("window").await).await;
-        let switch = self.session.post("window", json!({ "handle": opened["handle"] })).await;
-        self.expect_ok("switch to the new tab", switch).await;
+        self.switch_to_tab(&opened).await;
+    }
+
+    /// Returns the tab that commands go to.
+    pub async fn tab(&self) -> String {
+        string(self.expect_ok("return the tab", self.session.get("window").await).await)
+    }
+
+    /// Opens an empty tab, which commands go to from now on, and returns it.
+    pub async fn open_tab(&self) -> String {
+        let opened = self.session.post("window/new", json!({ "type": "tab" })).await;
+        let tab = string(self.expect_ok("open a tab", opened).await["handle"].take());
+        self.switch_to_tab(&tab).await;
+        tab
+    }
+
+    /// Sends commands to another tab from now on.
+    pub async fn switch_to_tab(&self, tab: &str) {
+        let switched = self.session.post("window", json!({ "handle": tab })).await;
+        self.expect_ok("switch to a tab", switched).await;
+    }
+
+    /// Disconnects the tab from all networks, or connects it again. Its page gets the events `offline` and `online`.
+    pub async fn set_offline(&self, is_offline: bool) {
+        self.devtools("Network.enable", json!({})).await;
+        let network =
+            json!({ "offline": is_offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1 });
+        self.devtools("Network.emulateNetworkConditions", network).await;
     }
 
     /// Takes the page out of sight, as when the user looks at another tab.
