@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use matchmaking::model::BackfillId;
-use matchmaking::store::{AssignmentGroup, ClaimRequest, Coordination, DirectGroup, Holder};
+use matchmaking::store::{AssignmentGroup, Assignments, ClaimRequest, Coordination, DirectGroup, Holder};
 use matchmaking::{Error, Queue};
 use testkit::{FaultProxy, Redis, eventually, need};
 
@@ -55,7 +55,7 @@ fn step(tickets: &Tickets, step: &'static str, number: usize) -> BoxFuture<'stat
             }
             "assign_backfill" => {
                 let made = group("backfill", vec![id(number)]);
-                let (held, assignment) = ([id(number)], only(&made));
+                let (held, assignment) = ([id(number)], Assignments::Shared(only(&made)));
                 tickets.assign_backfill(&backfill(), &held, &assignment, &made.encoded_match).await.map(drop)
             }
             "update_backfill" => {
