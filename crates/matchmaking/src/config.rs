@@ -4,6 +4,7 @@ mod assigner;
 mod definitions;
 mod director;
 mod filter;
+mod lint;
 mod party;
 mod profile;
 mod queue;
