@@ -5,6 +5,7 @@ mod definitions;
 mod demo;
 mod director;
 mod filter;
+mod lint;
 mod party;
 mod profile;
 mod queue;

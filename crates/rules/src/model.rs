@@ -409,6 +409,13 @@ pub struct Quality {
     pub wait: f64,
 }
 
+impl Quality {
+    /// Returns whether the region in which a match is made changes more of its quality than the balance, which swaps mend.
+    pub(crate) fn differs_between_regions(&self) -> bool {
+        self.latency > 0.0 || self.spread > 0.0
+    }
+}
+
 impl RuleSet {
     /// Returns the most players of a match.
     pub fn max_players(&self) -> usize {

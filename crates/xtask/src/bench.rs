@@ -67,7 +67,7 @@ const BENCHES: [Bench; 11] = [
     },
     Bench {
         name: "rules",
-        what: "tickets/s matched and the time of a pass at 1,000 to 100,000 waiting tickets, compared with a naive quadratic matcher; quality compared with first come, first served",
+        what: "tickets/s matched and the time of a pass at 1,000 to 100,000 waiting tickets, compared with a naive quadratic matcher on the same pools; quality compared with grouping by arrival",
         product: false,
     },
 ];

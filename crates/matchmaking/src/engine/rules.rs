@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use rules::model::AttributeKind;
-use rules::{Options, Pass, Player, RuleSet, Value};
+use rules::{Options, Pass, Player, RuleSet, Unsent, Value};
 use serde_json::json;
 
 use super::plugins::{MatchFunction, PluginError, PluginFuture, Pools, ProposedJoin};
@@ -133,6 +133,15 @@ impl RuleFunction {
             },
         };
         rules::Ticket { id: ticket.id.as_str().into(), created: millis(ticket.created), players }
+    }
+
+    /// Returns what the rule set reads and a player with these fields lacks. A field of the wrong type is none.
+    pub(crate) fn unsent(&self, fields: SearchFields) -> Vec<Unsent> {
+        let mut player = self.player(&Ticket { fields, ..Ticket::default() });
+        player.attributes.retain(|name, value| {
+            self.rules.attributes.iter().any(|known| known.name == *name && known.kind == value.kind())
+        });
+        self.rules.unsent(&[rules::Ticket { players: vec![player], ..rules::Ticket::default() }])
     }
 
     fn player(&self, ticket: &Ticket) -> Player {

@@ -14,6 +14,7 @@ use super::AdminArgs;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse rules check ranked.toml
+  playhouse rules check ranked.toml --config playhouse.toml
   playhouse rules test ranked.test.toml
   playhouse rules import flexmatch.json > ranked.toml
   playhouse rules diff ranked ranked.toml
@@ -33,7 +34,8 @@ pub enum RulesCommand {
     /// Find all mistakes of rule sets, and what cannot work as written
     ///
     /// Exits with 1 if there is a mistake or a warning: rules that contradict each other, party sizes that are never placed, roles that
-    /// nobody fills, relaxations that change nothing, attributes that nothing uses.
+    /// nobody fills, relaxations that change nothing or come after a ticket has expired, attributes that nothing uses. With --config also
+    /// attributes that no queue of the configuration lets players send.
     Check {
         /// The rule sets, as TOML or JSON
         #[arg(required = true, value_name = "FILE")]

@@ -8,13 +8,17 @@ use std::path::Path;
 use anyhow::Context;
 use rules::{Mistakes, RuleSet, Scenario, import_flexmatch};
 
-use super::ExitStatus;
-use crate::cli::{Rules, RulesCommand};
+use super::{ExitStatus, layers, settings};
+use crate::cli::{ConfigArgs, Rules, RulesCommand};
+use crate::settings::reference_layers;
 use crate::{print, print_error};
 
 pub(super) async fn run(args: &Rules) -> anyhow::Result<ExitStatus> {
     match &args.command {
-        RulesCommand::Check { files } => for_each(files, check),
+        RulesCommand::Check { files } => {
+            let config = matchmaking_config(&args.target.from)?;
+            for_each(files, |file| check(file, &config))
+        }
         RulesCommand::Test { files } => for_each(files, test),
         RulesCommand::Import { file, configuration } => import(file, configuration.as_deref()),
         command => definitions::run(&args.target, command).await,
@@ -33,9 +37,17 @@ fn for_each(
     Ok(if all_passed { ExitStatus::Done } else { ExitStatus::Failed })
 }
 
-fn check(file: &Path) -> anyhow::Result<bool> {
+/// Returns the settings of --config or --set, else the defaults. The environment of a process does not count.
+fn matchmaking_config(from: &ConfigArgs) -> anyhow::Result<matchmaking::Config> {
+    let is_given = from.config.is_some() || !from.set.set.is_empty();
+    let layers = if is_given { layers(from)? } else { reference_layers() };
+    Ok(settings(layers)?.config.shared.get::<matchmaking::Config>().clone())
+}
+
+fn check(file: &Path, config: &matchmaking::Config) -> anyhow::Result<bool> {
     let Some(rules) = parsed(file, RuleSet::parse(&read(file)?)) else { return Ok(false) };
-    let warnings = rules.lint();
+    let mut warnings = rules.lint();
+    warnings.extend(config.lint(&rules));
     for warning in &warnings {
         let colon = if warning.position.is_some() { ":" } else { ": " };
         print_error(&format!("{}{colon}{warning}", file.display()));

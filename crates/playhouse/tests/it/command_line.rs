@@ -64,6 +64,41 @@ async fn rule_sets_are_checked_tested_and_imported() {
     assert!(errors.contains("bad.toml:2:8: teams.red: min (3) is larger than max (2)"), "{errors}");
     assert!(errors.contains("bad.toml:5:1: teams.red: no such field: colour"), "{errors}");
 
+    let late = write(
+        "late.toml",
+        "name = \"late\"\n[attributes.skill]\ntype = \"number\"\n[attributes.roles]\ntype = \"string-list\"\ndefault = []\n\
+         [attributes.mode]\ntype = \"string\"\n[teams.side]\ncount = 2\nmax = 1\n\
+         [rules.skill]\ntype = \"batch-distance\"\nattribute = \"skill\"\nmax = 9\nrelax = [{ after = 600, off = true }]\n\
+         [rules.mode]\ntype = \"batch-distance\"\nattribute = \"mode\"\n[rules.near]\ntype = \"latency\"\nmax = 80\n\
+         [rules.roles]\ntype = \"collection\"\nmeasurements = \"flatten(teams[*].players.attributes[roles])\"\n\
+         operation = \"intersection\"\nmax = 9\n",
+    );
+    let (code, _, errors) = run(playhouse(&["rules", "check", &late])).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("the relaxation after 600 s has no effect: tickets live for 600 s"), "{errors}");
+    assert_eq!(errors.trim().lines().count(), 1, "{errors}");
+    let config = write(
+        "playhouse.toml",
+        "[matchmaking.queues.short]\nticket_ttl = \"5m\"\ntags = [\"roles=tank\"]\n\
+         [matchmaking.queues.long]\nticket_ttl = \"601s\"\nnumbers = [\"mode\"]\n",
+    );
+    let (code, _, errors) = run(playhouse(&["rules", "check", &late, "--config", &config])).await;
+    assert_eq!(code, 1);
+    for said in [
+        "no queue of the configuration sends skill, which skill reads: no ticket can be matched",
+        "no queue of the configuration sends mode, which mode reads: no ticket can be matched",
+        "no queue of the configuration sends latency, which near reads: no region suits anyone",
+    ] {
+        assert!(errors.contains(said), "{said}: {errors}");
+    }
+    assert_eq!(errors.trim().lines().count(), 3, "{errors}");
+    let config = write(
+        "sent.toml",
+        "[matchmaking.queues.ranked]\nticket_ttl = \"601s\"\nnumbers = [\"skill\", \"latency.eu\"]\nstrings = [\"mode\", \"roles\"]\n",
+    );
+    let (code, _, errors) = run(playhouse(&["rules", "check", &late, "--config", &config])).await;
+    assert_eq!(code, 0, "{errors}");
+
     let wrong =
         std::fs::read_to_string(example("ladder-1v1.test.toml")).unwrap().replace("ben\"]", "anna\"]");
     let wrong = wrong.replace("ladder-1v1.toml", &example("ladder-1v1.toml"));

@@ -192,9 +192,10 @@ impl<'a, 'b> Search<'a, 'b> {
         self.compared
     }
 
-    /// Finds a match around the pivot: in each region that it can play in, the nearest first.
+    /// Finds a match around the pivot: in each region that it can play in, the nearest first. If the quality differs between
+    /// regions, first attempts are made in all of them, and the best one is the match.
     pub(super) fn run(&mut self, index: &mut Index, count: usize, reach: Reach) -> Found {
-        let pivot = &self.judge.pool[self.pivot];
+        let (rules, pivot) = (self.judge.rules, &self.judge.pool[self.pivot]);
         let Some((rule, limit)) = self.latency else {
             return self.run_in(index, None, count, reach);
         };
@@ -205,7 +206,19 @@ impl<'a, 'b> Search<'a, 'b> {
             self.evaluations[rule].failed += 1;
         }
         regions.sort_by(|one, two| one.1.total_cmp(&two.1).then(one.0.cmp(&two.0)));
+        let is_choice = regions.len() > 1 && rules.quality.differs_between_regions();
+        if is_choice && let Some(lineup) = self.best_attempt(index, &regions, count, reach) {
+            return Found::Match(lineup);
+        }
         for (region, _) in regions {
+            if is_choice {
+                // The first attempt has failed already.
+                self.gather(index, Some(region), count, reach);
+                if self.has_enough() && self.search_all() {
+                    return Found::Match(self.take_lineup());
+                }
+                continue;
+            }
             let found = self.run_in(index, Some(region), count, reach);
             if matches!(found, Found::Match(_)) {
                 return found;
@@ -215,21 +228,50 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     fn run_in(&mut self, index: &mut Index, region: Option<usize>, count: usize, reach: Reach) -> Found {
-        let few = FIRST_PER_PLACE * self.judge.rules.max_players();
-        // With sorts, the best candidate may be the last that is found.
-        let mut found = reach == Reach::Nearest && !self.sorts && few < count && {
-            self.gather(index, region, few, reach);
-            self.has_enough() && self.first_attempt(Size::Full)
-        };
-        if !found {
-            self.gather(index, region, count, reach);
-            found = self.has_enough() && (self.first_attempt(Size::Any) || self.search_all());
-        }
-        if found {
-            let lineup = std::mem::replace(&mut self.lineup, vec![Vec::new(); self.counts.len()]);
-            return Found::Match(lineup);
+        if self.attempt_in(index, region, count, reach) || self.has_enough() && self.search_all() {
+            return Found::Match(self.take_lineup());
         }
         if self.was_cut_short { Found::CutShort } else { Found::Nothing }
+    }
+
+    /// Makes first attempts in a region: for a full match among few candidates, then for any among all.
+    fn attempt_in(&mut self, index: &mut Index, region: Option<usize>, count: usize, reach: Reach) -> bool {
+        let few = FIRST_PER_PLACE * self.judge.rules.max_players();
+        // With sorts, the best candidate may be the last that is found.
+        if reach == Reach::Nearest && !self.sorts && few < count {
+            self.gather(index, region, few, reach);
+            if self.has_enough() && self.first_attempt(Size::Full) {
+                return true;
+            }
+        }
+        self.gather(index, region, count, reach);
+        self.has_enough() && self.first_attempt(Size::Any)
+    }
+
+    /// Makes first attempts in all regions. Returns the best of the full matches, or else of the others.
+    fn best_attempt(
+        &mut self,
+        index: &mut Index,
+        regions: &[(usize, f64)],
+        count: usize,
+        reach: Reach,
+    ) -> Option<Lineup> {
+        let mut best: Option<(bool, f64, Lineup)> = None;
+        for (region, _) in regions {
+            if !self.attempt_in(index, Some(*region), count, reach) {
+                continue;
+            }
+            let is_full = self.counts.iter().sum::<usize>() >= self.judge.rules.max_players();
+            let quality = self.judge.quality(&self.lineup);
+            if best.as_ref().is_none_or(|(was_full, least, _)| (is_full, quality) > (*was_full, *least)) {
+                best = Some((is_full, quality, self.take_lineup()));
+            }
+        }
+        best.map(|(.., lineup)| lineup)
+    }
+
+    fn take_lineup(&mut self) -> Lineup {
+        std::mem::replace(&mut self.lineup, vec![Vec::new(); self.counts.len()])
     }
 
     /// Returns whether the pivot and the candidates are enough players.

@@ -21,15 +21,22 @@ pub struct Unsent {
     pub has_default: bool,
 }
 
-impl fmt::Display for Unsent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Unsent {
+    /// Says that a sender, such as "no waiting ticket", sends it, and what follows.
+    pub fn by(&self, sender: &str) -> String {
         let Self { attribute, readers, has_default } = self;
         let outcome = match has_default {
             true => "the default counts for everyone",
             false if **attribute == *LATENCY => "no region suits anyone",
             false => "no ticket can be matched",
         };
-        write!(f, "no waiting ticket sends {attribute}, which {} reads: {outcome}", readers.join(", "))
+        format!("{sender} sends {attribute}, which {} reads: {outcome}", readers.join(", "))
+    }
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.by("no waiting ticket"))
     }
 }
 
