@@ -142,6 +142,28 @@ impl MatchmakingAdmin {
         Ok(tickets)
     }
 
+    /// Returns how many tickets of each profile have waited for longer than its `max_wait`, if there are any. Looks at the oldest
+    /// tickets only, as many as an engine fetches at once.
+    pub async fn starving(&self) -> Result<Vec<(Arc<str>, usize)>, Error> {
+        let profiles = self.profiles();
+        let Some(shortest) = profiles.iter().filter_map(|profile| profile.max_wait).min() else {
+            return Ok(Vec::new());
+        };
+        let now = self.now();
+        let mut starving: Vec<(&Profile, usize)> = profiles.iter().map(|profile| (profile, 0)).collect();
+        let (ids, _) = self.store.list(self.limit).await?;
+        for page in ids.chunks(COMPARED) {
+            let tickets = self.store.read(page).await?;
+            starving.iter_mut().for_each(|(profile, count)| *count += profile.starving(&tickets, now));
+            // Younger tickets starve of no profile.
+            if tickets.last().is_some_and(|youngest| youngest.created.age(now) <= shortest) {
+                break;
+            }
+        }
+        let found = starving.into_iter().filter(|(_, count)| *count > 0);
+        Ok(found.map(|(profile, count)| (profile.name.clone(), count)).collect())
+    }
+
     /// Returns whether too many matches are unrecorded for tickets to be fetched.
     pub(crate) async fn is_held_back(&self) -> Result<bool, Error> {
         self.store.is_held_back().await
