@@ -18,10 +18,10 @@ use service::{Open, OperatorRoute, Role};
 
 use crate::engine::Profile;
 use crate::error::Error;
-use crate::model::{Moment, TicketId};
+use crate::model::{Moment, Ticket, TicketId};
 use crate::players::QUEUE_FIELD;
 use crate::store::{DeleteOutcome, ReadyCheck, ReadyState, Store, TicketStatus};
-use crate::why::{COMPARED, Obstacle, ObstacleCode, ProfileWhy, WhyReport, describe_failure};
+use crate::why::{COMPARED, Obstacle, ObstacleCode, ProfileWhy, Sample, WhyReport, describe_failure};
 use crate::wire;
 
 /// The default number of listed tickets.
@@ -142,6 +142,28 @@ impl MatchmakingAdmin {
         Ok(tickets)
     }
 
+    /// Returns how many tickets of each profile have waited for longer than its `max_wait`, if there are any. Looks at the oldest
+    /// tickets only, as many as an engine fetches at once.
+    pub async fn starving(&self) -> Result<Vec<(Arc<str>, usize)>, Error> {
+        let profiles = self.profiles();
+        let Some(shortest) = profiles.iter().filter_map(|profile| profile.max_wait).min() else {
+            return Ok(Vec::new());
+        };
+        let now = self.now();
+        let mut starving: Vec<(&Profile, usize)> = profiles.iter().map(|profile| (profile, 0)).collect();
+        let (ids, _) = self.store.list(self.limit).await?;
+        for page in ids.chunks(COMPARED) {
+            let tickets = self.store.read(page).await?;
+            starving.iter_mut().for_each(|(profile, count)| *count += profile.starving(&tickets, now));
+            // Younger tickets starve of no profile.
+            if tickets.last().is_some_and(|youngest| youngest.created.age(now) <= shortest) {
+                break;
+            }
+        }
+        let found = starving.into_iter().filter(|(_, count)| *count > 0);
+        Ok(found.map(|(profile, count)| (profile.name.clone(), count)).collect())
+    }
+
     /// Returns whether too many matches are unrecorded for tickets to be fetched.
     pub(crate) async fn is_held_back(&self) -> Result<bool, Error> {
         self.store.is_held_back().await
@@ -252,12 +274,48 @@ impl MatchmakingAdmin {
         Ok(status)
     }
 
+    /// Reads tickets in pages, the oldest first, until each pool of this ticket has enough of them. Also returns how many were
+    /// read.
+    async fn sample(
+        &self,
+        ticket: &Ticket,
+        ids: &[TicketId],
+        in_matchmaking: u64,
+        now: Moment,
+    ) -> Result<(Sample, usize), Error> {
+        let profiles = self.profiles();
+        let pools =
+            profiles.iter().flat_map(|profile| &profile.pools).filter(|pool| pool.admits(ticket, now));
+        let mut counts: Vec<_> = pools.map(|pool| (pool, 0)).collect();
+        let (mut sample, mut compared) = (Sample::default(), 0);
+        for page in ids.chunks(COMPARED) {
+            if counts.iter().all(|(_, count)| *count >= COMPARED) {
+                break;
+            }
+            compared += page.len();
+            for other in self.store.read(page).await? {
+                let mut is_needed = false;
+                for (pool, count) in counts.iter_mut().filter(|(_, count)| *count < COMPARED) {
+                    if pool.admits(&other, now) {
+                        *count += 1;
+                        is_needed = true;
+                    }
+                }
+                if is_needed {
+                    sample.tickets.push(other);
+                }
+            }
+        }
+        sample.is_all = compared as u64 >= in_matchmaking;
+        Ok((sample, compared))
+    }
+
     async fn explain(&self, id: &TicketId, status: &TicketStatus) -> Result<WhyReport, Error> {
         let TicketSummary { state, age_seconds, .. } = self.summary(id, status);
         let data = status.found.data.as_ref();
         let ticket = data.and_then(|data| wire::decode_ticket(id.clone(), data).ok());
         let queue = ticket.as_ref().and_then(|ticket| ticket.fields.strings.get(QUEUE_FIELD).cloned());
-        let (ids, in_matchmaking) = self.store.list(self.limit.min(COMPARED)).await?;
+        let (ids, in_matchmaking) = self.store.list(self.limit).await?;
         let profiles = self.profiles();
         let mut report = WhyReport {
             ticket_id: id.to_string(),
@@ -265,7 +323,7 @@ impl MatchmakingAdmin {
             age_seconds,
             queue,
             in_matchmaking,
-            compared: ids.len(),
+            compared: 0,
             obstacles: Vec::new(),
             profiles: Vec::new(),
             assigner_failures: Vec::new(),
@@ -328,8 +386,9 @@ impl MatchmakingAdmin {
             && check.is_none()
             && let Some(ticket) = &ticket
         {
-            let sample = self.store.read(&ids).await?;
             let now = self.now();
+            let (sample, compared) = self.sample(ticket, &ids, in_matchmaking, now).await?;
+            report.compared = compared;
             report.profiles =
                 profiles.iter().map(|profile| ProfileWhy::new(profile, ticket, &sample, now)).collect();
             if !report.profiles.is_empty() && report.profiles.iter().all(|profile| !profile.admits) {

@@ -10,6 +10,8 @@ const NO_ENGINE_ADVICE: &str = "start one with `playhouse serve --roles matchmak
                                 process.expected_roles; if Directors make your matches, check that they run and call \
                                 FetchMatches";
 
+const STARVING_ADVICE: &str = "`playhouse tickets list`, then `playhouse tickets why` on the oldest";
+
 pub(crate) async fn status(
     admin: &MatchmakingAdmin,
     allocations: &Allocations,
@@ -37,6 +39,11 @@ pub(crate) async fn status(
     if count > 0 && !admin.has_engine().await {
         let what = format!("tickets wait ({count}), and no process has the role matchmaking-engine");
         status.findings.push(Finding::failure(what, NO_ENGINE_ADVICE));
+    }
+    for (profile, starving) in admin.starving().await? {
+        let tickets = base::counted(starving as u64, "ticket");
+        let what = format!("profile {profile} lets {tickets} wait for longer than max_wait");
+        status.findings.push(Finding::warning(what, STARVING_ADVICE));
     }
     for failure in admin.assigner_failures(|_| true).await? {
         let advice = "check the assigner's service; engines call it again automatically";

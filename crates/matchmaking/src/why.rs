@@ -10,8 +10,17 @@ use crate::engine::Profile;
 use crate::model::{Moment, Pool, Ticket};
 use crate::store::AssignerFailure;
 
-/// How many of the oldest tickets are compared with one, at most.
+/// How many tickets of a pool, the oldest, are compared with one at most.
 pub(crate) const COMPARED: usize = 1_000;
+
+/// Tickets to compare one with.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    /// Those that a pool of the ticket admits, the oldest first.
+    pub(crate) tickets: Vec<Arc<Ticket>>,
+    /// Whether every ticket in matchmaking was looked at.
+    pub(crate) is_all: bool,
+}
 
 /// Why a ticket is not assigned.
 #[derive(Clone, Debug, Serialize)]
@@ -25,7 +34,7 @@ pub struct WhyReport {
     pub queue: Option<String>,
     /// How many tickets are in matchmaking.
     pub in_matchmaking: u64,
-    /// How many of them, the oldest, were compared with this one.
+    /// How many of them, the oldest, were read to find those of the same pools.
     pub compared: usize,
     /// What keeps it from every match, whatever the others are.
     pub obstacles: Vec<Obstacle>,
@@ -90,7 +99,7 @@ pub struct PoolWhy {
     pub excluded_by: Vec<String>,
     /// How many other tickets the pool admits.
     pub others: usize,
-    /// Whether these are only those of the oldest tickets.
+    /// Whether it may admit more: these are the oldest.
     pub is_sample: bool,
     /// How many tickets a match has, if that is fixed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,7 +138,7 @@ impl WhyReport {
 
 impl ProfileWhy {
     /// Explains, pool by pool, what keeps a ticket out of a match of this profile.
-    pub(crate) fn new(profile: &Profile, ticket: &Ticket, sample: &[Arc<Ticket>], now: Moment) -> Self {
+    pub(crate) fn new(profile: &Profile, ticket: &Ticket, sample: &Sample, now: Moment) -> Self {
         let pool = |pool: &Arc<Pool>| PoolWhy::new(profile, pool, ticket, sample, now);
         let pools: Vec<PoolWhy> = profile.pools.iter().map(pool).collect();
         let admits = pools.iter().any(|pool| pool.excluded_by.is_empty());
@@ -161,21 +170,22 @@ impl ProfileWhy {
 }
 
 impl PoolWhy {
-    fn new(profile: &Profile, pool: &Pool, ticket: &Ticket, sample: &[Arc<Ticket>], now: Moment) -> Self {
+    fn new(profile: &Profile, pool: &Pool, ticket: &Ticket, sample: &Sample, now: Moment) -> Self {
         let excluded_by: Vec<String> = pool.obstacles(ticket, now).map(ToString::to_string).collect();
         let mut this = Self {
             pool: pool.name.clone(),
             excluded_by,
             others: 0,
-            is_sample: sample.len() == COMPARED,
+            is_sample: false,
             size: profile.function.size(),
             found: None,
             rules: None,
             notes: Vec::new(),
         };
         if this.excluded_by.is_empty() {
-            let admitted: Vec<Arc<Ticket>> =
-                sample.iter().filter(|other| pool.admits(other, now)).cloned().collect();
+            let admitted = sample.tickets.iter().filter(|other| pool.admits(other, now));
+            let admitted: Vec<Arc<Ticket>> = admitted.take(COMPARED).cloned().collect();
+            this.is_sample = !sample.is_all || admitted.len() == COMPARED;
             this.others = admitted.iter().filter(|other| other.id != ticket.id).count();
             this.found = this.size.map(|size| size.min(this.others + 1));
             this.rules = profile.function.why(ticket, &admitted, now);
@@ -192,7 +202,7 @@ impl PoolWhy {
             return vec![format!("excluded by {}", filters.join(", "))];
         }
         let count = base::counted(self.others as u64, "other ticket");
-        let sample = if self.is_sample { " of the 1,000 oldest" } else { "" };
+        let sample = if self.is_sample { " (the oldest)" } else { "" };
         let found = match (self.found, self.size) {
             (Some(found), Some(size)) => format!("; {found} of {size} found"),
             _ => String::new(),

@@ -23,4 +23,4 @@ pub use mistake::{Mistake, Mistakes, Position};
 pub use model::{RuleSet, Value};
 pub use scenario::{Case, Outcome, Scenario};
 pub use ticket::{Player, Refusal, Ticket};
-pub use why::{Limit, Miss, Near, NextLimit, Reason, RuleWhy, Unsent, Why};
+pub use why::{FewerPlayers, Limit, Miss, Near, NextLimit, Reason, RuleWhy, Unsent, Why};

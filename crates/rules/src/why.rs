@@ -47,11 +47,25 @@ pub enum Reason {
     /// The rule set cannot match it.
     Refused { detail: String },
     /// There are too few players, whatever the rules.
-    TooFewPlayers { waiting: usize, needed: usize },
+    TooFewPlayers {
+        waiting: usize,
+        needed: usize,
+        /// When fewer suffice, if the minimum of a team falls.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        relaxes: Option<FewerPlayers>,
+    },
     /// This rule admits the fewest candidates.
     Rule { rule: Arc<str> },
     /// Pairs pass all rules, but no lineup of whole teams does. The rule, if one was always broken.
     NoLineup { rule: Option<Arc<str>> },
+}
+
+/// How many players suffice later.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FewerPlayers {
+    pub needed: usize,
+    #[serde(rename = "in_seconds")]
+    pub seconds: f64,
 }
 
 /// What one rule needs, and who passes it.
@@ -188,6 +202,16 @@ impl RuleSet {
         Some(Why { reason, waited: age, candidates: others.len(), rules, nearest, unsent })
     }
 
+    /// Returns when a ticket of this age needs so few players that these suffice, or else when it first needs fewer than now.
+    fn fewer_players(&self, age: f64, waiting: usize) -> Option<FewerPlayers> {
+        let mut ages: Vec<f64> =
+            self.slots.iter().flat_map(|slot| self.teams[slot.team].min.changes()).collect();
+        ages.retain(|at| *at > age && self.min_players(*at) < self.min_players(age));
+        ages.sort_by(f64::total_cmp);
+        let at = ages.iter().find(|at| self.min_players(**at) <= waiting).or(ages.first())?;
+        Some(FewerPlayers { needed: self.min_players(*at), seconds: at - age })
+    }
+
     fn reason(
         &self,
         pool: &Pool,
@@ -211,7 +235,8 @@ impl RuleSet {
         let size = |at: usize| pool.candidates[at].players.len();
         let waiting = size(mine) + near.iter().map(|(other, _)| size(*other)).sum::<usize>();
         if waiting < needed {
-            return Reason::TooFewPlayers { waiting, needed };
+            let relaxes = self.fewer_players(pool.candidates[mine].age(judge.now), waiting);
+            return Reason::TooFewPlayers { waiting, needed, relaxes };
         }
         let admitted = size(mine)
             + near
@@ -335,12 +360,34 @@ mod tests {
     }
 
     #[test]
+    fn falling_minimum_says_when_fewer_players_suffice() {
+        let rules = RuleSet::parse(
+            "name = \"coop\"\n[teams.all]\nmin = 4\nmax = 4\nrelax = [{ after = 15, min = 3 }, { after = 30, min = 2 }]\n",
+        )
+        .unwrap();
+        let player =
+            |id: &str, created| Ticket { players: vec![Player::default()], ..ticket(id, created, 0.0) };
+        let reason = |tickets: &[Ticket], now| rules.why("anna", tickets, now).unwrap().reason;
+        let relaxes = Some(FewerPlayers { needed: 2, seconds: 20.0 });
+        let (anna, ben) = (player("anna", 0), player("ben", 0));
+        let two = [anna.clone(), ben];
+        assert_eq!(reason(&two, 10_000), Reason::TooFewPlayers { waiting: 2, needed: 4, relaxes });
+        let lines = rules.why("anna", &two, 10_000).unwrap().lines();
+        assert_eq!(lines[0], "2 of 4 players wait; 2 suffice in 20 s");
+        // Alone, no minimum is low enough: the next change is named.
+        let relaxes = Some(FewerPlayers { needed: 3, seconds: 5.0 });
+        let alone = [anna];
+        assert_eq!(reason(&alone, 10_000), Reason::TooFewPlayers { waiting: 1, needed: 4, relaxes });
+        assert_eq!(reason(&alone, 30_000), Reason::TooFewPlayers { waiting: 1, needed: 2, relaxes: None });
+    }
+
+    #[test]
     fn other_reasons_are_told_apart() {
         let rules = rules("");
         let one = [ticket("anna", 0, 100.0)];
         assert_eq!(
             rules.why("anna", &one, 0).unwrap().reason,
-            Reason::TooFewPlayers { waiting: 1, needed: 2 }
+            Reason::TooFewPlayers { waiting: 1, needed: 2, relaxes: None }
         );
         let two = [ticket("anna", 0, 100.0), ticket("ben", 0, 101.0)];
         assert_eq!(rules.why("ben", &two, 0).unwrap().reason, Reason::Matched);

@@ -40,7 +40,9 @@ impl Inner {
             active: active.clone(),
             ..ProposedMatches::default()
         };
-        let (earlier, mut all) = (held.unmatched.len(), held.unmatched);
+        // Tickets that are held for those of other engines are new to every function again. Of a long queue only the last part is.
+        let is_long = held.fetched >= self.config.fetch_limit;
+        let (earlier, mut all) = (if is_long { held.unmatched.len() } else { 0 }, held.unmatched);
         all.extend(tickets);
         if all.is_empty() {
             self.metrics.oldest_age.set(0.0);
@@ -212,7 +214,7 @@ impl Inner {
 struct Given<'a> {
     /// All that the engine holds, if functions that want to see them are called this time.
     all: Option<&'a [Arc<Ticket>]>,
-    /// Those of the last fetch.
+    /// Those of the last fetch, or all if the fetch before was not full.
     new: &'a [Arc<Ticket>],
 }
 

@@ -9,7 +9,7 @@ use rules::RuleSet;
 use testkit::eventually;
 
 use crate::loops::Running;
-use crate::plugins::duels;
+use crate::plugins::{duels, duels_of, tagged};
 use crate::world::{World, engine_config};
 use crate::{PATIENCE, on_both_stores};
 
@@ -21,6 +21,7 @@ on_both_stores! {
     engine_with_all_tickets_makes_a_match_with_open_places_at_once,
     held_tickets_are_released_when_the_store_hands_out_no_more,
     age_of_the_oldest_unmatched_ticket_is_reset,
+    tickets_of_other_functions_meet_while_rules_wait_for_other_engines,
 }
 
 /// Duels of players with nearly the same skill.
@@ -157,4 +158,21 @@ async fn age_of_the_oldest_unmatched_ticket_is_reset(world: World) {
     engine.set_profiles(vec![duels()]);
     engine.tick().await.unwrap();
     assert_eq!(age(), None, "the profile has no rules any more");
+}
+
+async fn tickets_of_other_functions_meet_while_rules_wait_for_other_engines(world: World) {
+    // Another engine holds a ticket throughout, so this one may hold its own.
+    world.ticket_with("skill", 100.0).await;
+    assert_eq!(world.store.fetch(&"another".into(), 1).await.unwrap().ids.len(), 1);
+    let ranked = Profile { name: "ranked".into(), pools: vec![tagged("ranked")], ..profile(&world, FAIR) };
+    let running = Running::start(&world.engine_with(vec![ranked, duels_of("quick")], limited(1000)));
+    for _ in 0..10 {
+        let looks = || world.metric("minimatch_backend_fetch_tickets_latency_seconds_count");
+        let before = looks();
+        let first = world.ticket(&["quick"]).await;
+        eventually("looks at one ticket", PATIENCE, async || looks() > before).await;
+        let pair = [first, world.ticket(&["quick"]).await];
+        eventually("the match", Duration::from_secs(2), || assigned(&world, &pair)).await;
+    }
+    running.stop().await;
 }

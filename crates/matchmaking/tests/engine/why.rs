@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use matchmaking::MatchmakingAdmin;
 use matchmaking::engine::{Profile, RuleFunction};
+use matchmaking::model::{Bounds, Filter};
 use matchmaking::why::ObstacleCode;
 use rules::{Reason, RuleSet};
 use serde_json::json;
@@ -16,6 +17,8 @@ use crate::world::{World, engine_config};
 on_both_stores! {
     rule_that_keeps_a_ticket_waiting_is_named_with_its_numbers,
     ticket_that_no_profile_admits_is_told_what_would,
+    small_pool_behind_a_long_queue_is_compared,
+    starving_tickets_are_counted_for_the_status,
     starving_tickets_are_counted_by_profile,
     starving_tickets_are_counted_although_more_wait_than_one_fetch_returns,
 }
@@ -158,4 +161,51 @@ async fn starving_tickets_are_counted_although_more_wait_than_one_fetch_returns(
     drain.request();
     running.await.unwrap();
     assert_eq!(starving(&world, "ranked"), 2.0);
+}
+
+async fn small_pool_behind_a_long_queue_is_compared(world: World) {
+    for _ in 0..1_500 {
+        world.put().await;
+    }
+    let filter = Filter::Double { field: "skill".to_owned(), min: 0.0, max: 9_999.0, bounds: Bounds::Closed };
+    world.clock.advance(Duration::from_secs(1));
+    let small = Profile { pools: vec![pool(vec![filter])], ..ranked(&world) };
+    let anna = world.ticket_with("skill", 1_000.0).await;
+    world.ticket_with("skill", 1_080.0).await;
+    let why = async |limit| {
+        let profiles = vec![small.clone(), duels()];
+        let admin = MatchmakingAdmin::new(world.store.clone(), profiles, limit, world.clock.clone());
+        admin.why(anna.as_str()).await.unwrap()
+    };
+    let report = why(10_000).await;
+    assert_eq!((report.in_matchmaking, report.compared), (1_502, 1_502));
+    let [pool, large] = [0, 1].map(|at| &report.profiles[at].pools[0]);
+    assert_eq!((pool.others, pool.is_sample), (1, false));
+    assert_eq!(pool.rules.as_ref().unwrap().why.reason, Reason::Rule { rule: "fair".into() });
+    assert!((999..=1_000).contains(&large.others) && large.is_sample, "{large:?}");
+
+    // What is beyond the limit is not read, and the report says so.
+    let report = why(1_200).await;
+    let pool = &report.profiles[0].pools[0];
+    assert_eq!((report.compared, pool.others, pool.is_sample), (1_200, 0, true));
+    assert!(report.lines.iter().any(|line| line.contains("0 other tickets (the oldest)")), "{report:?}");
+}
+
+async fn starving_tickets_are_counted_for_the_status(world: World) {
+    let red = Profile { max_wait: Some(Duration::from_secs(10)), ..duels_of("red") };
+    let blue = Profile { max_wait: Some(Duration::from_secs(60)), ..duels_of("blue") };
+    let profiles = vec![red, blue, duels_of("green")];
+    let admin = MatchmakingAdmin::new(world.store.clone(), profiles, 10_000, world.clock.clone());
+    for _ in 0..1_100 {
+        world.put().await;
+    }
+    world.ticket(&["red"]).await;
+    world.ticket(&["blue"]).await;
+    world.ticket(&["green"]).await;
+    assert_eq!(admin.starving().await.unwrap(), []);
+    world.clock.advance(Duration::from_secs(11));
+    world.ticket(&["red"]).await;
+    assert_eq!(admin.starving().await.unwrap(), [("red".into(), 1)]);
+    world.clock.advance(Duration::from_secs(50));
+    assert_eq!(admin.starving().await.unwrap(), [("red".into(), 2), ("blue".into(), 1)]);
 }

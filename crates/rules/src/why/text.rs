@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Limit, Miss, Reason, RuleWhy, Why};
+use super::{FewerPlayers, Limit, Miss, Reason, RuleWhy, Why};
 
 /// How many of the nearest candidates are named.
 const NAMED: usize = 3;
@@ -29,7 +29,16 @@ impl Reason {
         match self {
             Self::Matched => "the rules admit a match now".to_owned(),
             Self::Refused { detail } => format!("the rules never match it: {detail}"),
-            Self::TooFewPlayers { waiting, needed } => format!("{waiting} of {needed} players wait"),
+            Self::TooFewPlayers { waiting, needed, relaxes: None } => {
+                format!("{waiting} of {needed} players wait")
+            }
+            Self::TooFewPlayers {
+                waiting,
+                needed,
+                relaxes: Some(FewerPlayers { needed: fewer, seconds }),
+            } => {
+                format!("{waiting} of {needed} players wait; {fewer} suffice in {seconds:.0} s")
+            }
             Self::Rule { rule } => format!("rule {rule} keeps it from others"),
             Self::NoLineup { rule: Some(rule) } => format!("every lineup of whole teams breaks rule {rule}"),
             Self::NoLineup { rule: None } => {

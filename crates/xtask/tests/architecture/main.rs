@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests may panic")]
 
+mod alerts;
 mod deny;
 mod dependencies;
 mod links;
