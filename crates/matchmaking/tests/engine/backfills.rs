@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use matchmaking::engine::{EngineConfig, MatchFunction, PluginFuture, Pools, Profile, ProposedJoin, RuleFunction};
+use matchmaking::engine::{
+    EngineConfig, MatchFunction, PluginFuture, Pools, Profile, ProposedJoin, RuleFunction,
+};
 use matchmaking::model::{Any, Assignment, BackfillId, Match, Moment, Proposal, TicketId};
 use matchmaking::store::{OpenRoom, ReadyAnswer, Seat};
 use matchmaking::{Engine, Error};
 use proto::openmatch::{self, AcknowledgeBackfillResponse, Backfill};
 use rules::RuleSet;
 
-use crate::{PATIENCE, on_both_stores};
 use crate::plugins::{assigner, duels, pool, servers};
 use crate::world::{Shared, World, engine_config};
+use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
     match_with_room_gets_a_backfill_in_the_step_that_assigns_it,
