@@ -73,12 +73,17 @@ impl Matchmaking {
 
     /// Opens the ticket store of the processes.
     async fn store(&self) -> Store {
+        self.store_with(Duration::from_secs(2)).await
+    }
+
+    /// Opens the ticket store of processes with this `pending_timeout`.
+    async fn store_with(&self, pending_timeout: Duration) -> Store {
         let url = config::Setting::parse(&config::Value::Text(self.fleet.redis.url())).unwrap();
         let redis_store = RedisStore::open(&redis_store::Config { url, timeout: PATIENCE }).await.unwrap();
         let rules = Rules {
             key_prefix: String::new(),
             coordination: Coordination::Script,
-            pending_timeout: Duration::from_secs(2),
+            pending_timeout,
             assigned_ttl: Duration::from_secs(600),
             check_tickets: true,
             max_unrecorded: 64 << 20,
@@ -303,6 +308,7 @@ async fn watcher_gets_an_assignment_whose_push_was_lost() {
             tickets,
             assignments: Assignments::Shared(assignment.encode_to_bytes()),
             encoded_match: Bytes::new(),
+            room: None,
         };
         assert_eq!(store.assign(&[group]).await.unwrap().outcomes, [AssignOutcome::Assigned]);
         let update = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
@@ -328,6 +334,7 @@ async fn assignment_with_unordered_extensions_is_sent_once() {
         tickets,
         assignments: Assignments::Shared(assignment.encode_to_bytes()),
         encoded_match: Bytes::new(),
+        room: None,
     };
     matchmaking.store().await.assign(&[group]).await.unwrap();
     let watch = format!("http://{address}/v1/frontendservice/tickets/{id}/assignments");

@@ -159,3 +159,123 @@ async fn frontends_killed_while_game_servers_acknowledge_lose_and_double_no_tick
     }
     eventually("nothing is left", PATIENCE, async || store.unrecorded_size().await.unwrap().0 == 0).await;
 }
+
+/// Two players begin a match for three. Game servers have a minute to acknowledge.
+const COOP: &str = r#"
+[matchmaking.profiles.coop]
+function = "rules"
+rules = """
+name = "coop"
+[teams.heroes]
+min = 2
+max = 3
+"""
+assigner = "one_each"
+backfill = true
+"#;
+
+/// The next process finishes what the killed engine began: a match has exactly one backfill, and a ticket that joined it waits there.
+#[tokio::test(flavor = "multi_thread")]
+async fn engine_killed_while_it_fills_matches_loses_and_doubles_nothing() {
+    let matchmaking = need!(Matchmaking::start().await);
+    let config = CONFIG.replace("pending_timeout = \"2s\"", "pending_timeout = \"60s\"");
+    let config = config.replace("[matchmaking.profiles.duel]\nplayers = 2\nassigner = \"one_each\"\n", COOP);
+    assert!(config.contains("60s") && config.contains("coop"), "{config}");
+    let file = matchmaking.folder.path().join("playhouse.toml");
+    std::fs::write(file, format!("{config}{}", shop::operators())).unwrap();
+    let (store, client) = (matchmaking.store_with(Duration::from_secs(60)).await, Client::new());
+    let frontend = matchmaking.serve("matchmaking-frontend");
+    let frontend = addresses(&frontend).await["open_match"].clone();
+    let mut expected = HashMap::new();
+    for point in ["matchmaking.assigned", "matchmaking.recorded", "matchmaking.notified"] {
+        let doomed = matchmaking.program("matchmaking-engine").env("TESTKIT_FAULT", point).start().unwrap();
+        let first = make_tickets(&store, 2).await;
+        assert_killed(&doomed).await;
+        let seen = store.watch_states(&first).await.unwrap();
+        assert!(seen.iter().all(|seen| matches!(seen, WatchState::Assigned(_))), "{point}: {seen:?}");
+        let backfills = store.live_backfills().await.unwrap();
+        let [id] = &backfills[..] else { panic!("{point}: {backfills:?}") };
+
+        let doomed = matchmaking
+            .program("matchmaking-engine")
+            .env("TESTKIT_FAULT", "matchmaking.backfill.joined")
+            .start()
+            .unwrap();
+        let late = make_tickets(&store, 1).await.remove(0);
+        assert_killed(&doomed).await;
+        let waiting = store.backfill_status(id).await.unwrap().unwrap().waiting;
+        assert_eq!(waiting, [late.clone()], "{point}");
+        assert_eq!(store.watch_states(&[late.clone()]).await.unwrap(), [WatchState::Waiting]);
+        assert_eq!(acknowledge(&client, &frontend, id).await, Some([late.to_string()].into()), "{point}");
+        assert_eq!(acknowledge(&client, &frontend, id).await, None, "{point}: it is full");
+        assert_eq!(store.live_backfills().await.unwrap(), [], "{point}");
+        expected.extend(first.iter().map(|ticket| (ticket.to_string(), String::new())));
+        expected.insert(late.to_string(), id.to_string());
+    }
+    let _recovery = matchmaking.serve("matchmaking-engine,outbox-relay");
+    assert_eq!(backfills_on_the_bus(&matchmaking.fleet.nats.url(), expected.len()).await, expected);
+    eventually("nothing is left", PATIENCE, async || store.unrecorded_size().await.unwrap().0 == 0).await;
+}
+
+/// Engines begin and fill matches, game servers acknowledge, and engines and a frontend are killed at random.
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_killed_while_matches_are_filled_lose_and_double_no_ticket() {
+    const TICKETS: usize = 240;
+    let seed = Seed::new();
+    let matchmaking = need!(Matchmaking::start().await);
+    let config = CONFIG.replace("[matchmaking.profiles.duel]\nplayers = 2\nassigner = \"one_each\"\n", COOP);
+    let config = config.replace("pending_timeout = \"2s\"", "pending_timeout = \"8s\"");
+    let file = matchmaking.folder.path().join("playhouse.toml");
+    std::fs::write(file, format!("{config}{}", shop::operators())).unwrap();
+    let (store, client) = (matchmaking.store_with(Duration::from_secs(8)).await, Client::new());
+    let engines: Vec<RunningProgram> =
+        (0..3).map(|_| matchmaking.serve("matchmaking-engine,matchmaking-frontend,outbox-relay")).collect();
+    let mut frontends = Vec::new();
+    for engine in &engines {
+        frontends.push(addresses(engine).await["open_match"].clone());
+    }
+    let mut rng = seed.choices(0);
+    let mut created: Vec<TicketId> = Vec::new();
+    let kills = [TICKETS / 3, 2 * TICKETS / 3];
+    while created.len() < TICKETS {
+        let count = rng.i64(1..4);
+        created.extend(make_tickets(&store, count).await);
+        for id in store.live_backfills().await.unwrap() {
+            acknowledge(&client, &frontends[rng.usize(0..frontends.len())], &id).await;
+        }
+        for (doomed, at) in engines.iter().zip(kills) {
+            if created.len() >= at {
+                doomed.kill();
+            }
+        }
+    }
+    let created = std::sync::Mutex::new(created);
+    // A last ticket may find no other one, and no open place.
+    let is_assigned = async |id: &TicketId| {
+        matches!(store.watch_states(std::slice::from_ref(id)).await.unwrap()[..], [WatchState::Assigned(_)])
+    };
+    eventually("all tickets have a match", PATIENCE, async || {
+        for id in store.live_backfills().await.unwrap() {
+            acknowledge(&client, &frontends[2], &id).await;
+        }
+        let mut waiting = 0;
+        let ids = created.lock().unwrap().clone();
+        for id in &ids {
+            waiting += usize::from(!is_assigned(id).await);
+        }
+        if waiting == 1 {
+            created.lock().unwrap().extend(make_tickets(&store, 1).await);
+        }
+        waiting == 0
+    })
+    .await;
+    let count = created.lock().unwrap().len();
+    let found = backfills_on_the_bus(&matchmaking.fleet.nats.url(), count).await;
+    let mut joined: HashMap<&str, usize> = HashMap::new();
+    for backfill in found.values().filter(|backfill| !backfill.is_empty()) {
+        *joined.entry(backfill).or_default() += 1;
+    }
+    assert!(joined.values().all(|joined| *joined == 1), "a match for three has one place: {joined:?}");
+    assert!(!joined.is_empty(), "nobody joined a match");
+    eventually("nothing is left", PATIENCE, async || store.unrecorded_size().await.unwrap().0 == 0).await;
+}
