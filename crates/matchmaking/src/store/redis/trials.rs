@@ -252,6 +252,7 @@ pub static TRIALS: [Trial; 32] = [
             "proposed_ticket_ids",
             "fetchTicketsLock",
             "matchEvents",
+            "holder:",
             "t3",
             "assign:t3",
             "rueidislock:0:fetchTicketsLock",
@@ -264,7 +265,14 @@ pub static TRIALS: [Trial; 32] = [
     Trial {
         script: &scripts::CHANGES,
         name: "matchmaking/changes.lua",
-        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "ticketChanges"],
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "backfillAcks",
+            "ticketChanges",
+        ],
         args: &["", "0-1", "10", "60000", "60000"],
     },
     Trial {
