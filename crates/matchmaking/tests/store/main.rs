@@ -64,6 +64,7 @@ mod querying_redis;
 mod reading;
 mod ready;
 mod ready_chance;
+mod rueidislock;
 mod servers;
 mod setup;
 mod watching;
