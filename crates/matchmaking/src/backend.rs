@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use base::Clock;
 use base::error::chain;
+use runtime::fault;
 
 use crate::backfills::BackfillLimits;
 use crate::error::Error;
@@ -128,7 +129,9 @@ impl Inner {
                 backfill: proposal.backfill.clone(),
             });
             let requests: Vec<ClaimRequest> = requests.collect();
-            for (request, outcome) in requests.iter().zip(self.store.claim(&requests).await?) {
+            let outcomes = self.store.claim(&requests).await?;
+            fault::point("matchmaking.claimed");
+            for (request, outcome) in requests.iter().zip(outcomes) {
                 held.push(match outcome {
                     ClaimOutcome::Claimed(claim) => {
                         call.get_or_insert(claim.number());
