@@ -49,6 +49,8 @@ pub struct BackendConfig {
     pub evaluator: Option<EvaluatorAddress>,
     /// How long the evaluator may take after the last proposal.
     pub evaluator_timeout: Duration,
+    /// How many proposals a cycle keeps for the evaluator.
+    pub max_proposals: usize,
     /// Which hosts may be called as match functions.
     pub hosts: HostRules,
 }

@@ -36,6 +36,7 @@ on_both_stores! {
     services_learn_how_long_they_may_take,
     evaluator_that_takes_too_long_is_cancelled,
     call_that_is_cancelled_within_a_cycle_disturbs_no_other,
+    cycle_with_too_many_proposals_fails,
     ; in_process:
     cancelled_call_releases_what_the_evaluator_chose,
 }
@@ -208,6 +209,16 @@ async fn call_that_is_cancelled_within_a_cycle_disturbs_no_other(world: World) {
     let (matches, error) = read(staying).await;
     assert_eq!((names(&matches), error), (vec!["stays"], None));
     assert!(world.is_free(&a).await, "nobody gets the match of the call that left");
+}
+
+async fn cycle_with_too_many_proposals_fails(world: World) {
+    let [a, b, c] = world.tickets().await;
+    let function = proposing([proposal("1", &[&a]), proposal("2", &[&b]), proposal("3", &[&c])]).await;
+    let config = BackendConfig { max_proposals: 2, ..windows(None) };
+    let (matches, error) = read(fetch(&world.backend(config), &function).await).await;
+    let text = error.unwrap();
+    assert!(matches.is_empty() && text.contains("matchmaking.director.max_proposals"), "{text}");
+    assert!(world.is_free(&a).await);
 }
 
 async fn match_id_used_twice_by_one_function_fails_only_that_call(world: World) {
