@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use base::Clock;
 use base::error::chain;
+use runtime::fault;
 
 use crate::backfills::BackfillLimits;
 use crate::error::Error;
@@ -48,6 +49,8 @@ pub struct BackendConfig {
     pub evaluator: Option<EvaluatorAddress>,
     /// How long the evaluator may take after the last proposal.
     pub evaluator_timeout: Duration,
+    /// How many proposals a cycle keeps for the evaluator.
+    pub max_proposals: usize,
     /// Which hosts may be called as match functions.
     pub hosts: HostRules,
 }
@@ -128,7 +131,9 @@ impl Inner {
                 backfill: proposal.backfill.clone(),
             });
             let requests: Vec<ClaimRequest> = requests.collect();
-            for (request, outcome) in requests.iter().zip(self.store.claim(&requests).await?) {
+            let outcomes = self.store.claim(&requests).await?;
+            fault::point("matchmaking.claimed");
+            for (request, outcome) in requests.iter().zip(outcomes) {
                 held.push(match outcome {
                     ClaimOutcome::Claimed(claim) => {
                         call.get_or_insert(claim.number());

@@ -223,6 +223,13 @@ impl Cycle {
                             let text = format!("multiple match functions used same match_id: \"{id}\"");
                             return Err(CycleError::Evaluation(text));
                         }
+                        let max = backend.config.max_proposals;
+                        if self.proposals.len() == max {
+                            return Err(CycleError::Evaluation(format!(
+                                "the cycle has more than {max} proposals: propose fewer, or raise \
+                                 matchmaking.director.max_proposals"
+                            )));
+                        }
                         evaluation.send(&proposal);
                         self.proposals.insert(id, Some((call, *proposal)));
                     }

@@ -14,6 +14,7 @@ impl Section for BackendConfig {
             proposal_window: reader.get_within("proposal_window", millisecond..=day),
             evaluator: reader.optional("evaluator"),
             evaluator_timeout: reader.get_within("evaluator_timeout", millisecond..=day),
+            max_proposals: reader.get_within("max_proposals", 1..=10_000_000) as usize,
             hosts: HostRules { allowed: reader.get("function_hosts") },
         };
         let names = ["registration_window", "proposal_window"];

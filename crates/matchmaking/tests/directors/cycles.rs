@@ -21,6 +21,7 @@ use crate::{PATIENCE, on_both_stores};
 on_both_stores! {
     default_evaluator_chooses_among_the_calls_of_a_cycle,
     evaluator_is_called_once_per_cycle,
+    evaluator_works_without_a_window,
     evaluator_chooses_while_proposals_arrive,
     match_id_used_by_two_functions_fails_both_calls,
     match_id_used_twice_by_one_function_fails_only_that_call,
@@ -34,6 +35,8 @@ on_both_stores! {
     unreachable_evaluator_fails_the_calls,
     services_learn_how_long_they_may_take,
     evaluator_that_takes_too_long_is_cancelled,
+    call_that_is_cancelled_within_a_cycle_disturbs_no_other,
+    cycle_with_too_many_proposals_fails,
     ; in_process:
     cancelled_call_releases_what_the_evaluator_chose,
 }
@@ -104,6 +107,32 @@ async fn evaluator_is_called_once_per_cycle(world: World) {
     }
 }
 
+/// Calls join a cycle only by chance, so each of them may be in one of its own.
+async fn evaluator_works_without_a_window(world: World) {
+    for kind in KINDS {
+        let [a, b, c] = world.tickets().await;
+        // It chooses by the id: the store alone would take what comes first.
+        let evaluator = evaluator(kind, async |mut matches: UnboundedReceiver<Match>, chosen| {
+            while let Some(match_) = matches.recv().await {
+                if match_.match_id.starts_with("good") {
+                    chosen.send(Ok(match_.match_id)).unwrap();
+                }
+            }
+        })
+        .await;
+        let config = BackendConfig { registration_window: Duration::ZERO, ..windows(Some(&evaluator)) };
+        let backend = world.backend(config);
+        let first = proposing([proposal("bad", &[&a, &b]), proposal("good first", &[&b])]).await;
+        let second = proposing([proposal("good second", &[&c]), proposal("worse", &[&a])]).await;
+        let (first, second) = tokio::join!(async { read(fetch(&backend, &first).await).await }, async {
+            read(fetch(&backend, &second).await).await
+        });
+        assert_eq!((names(&first.0), first.1), (vec!["good first"], None), "{kind:?}");
+        assert_eq!((names(&second.0), second.1), (vec!["good second"], None), "{kind:?}");
+        assert!(world.is_free(&a).await);
+    }
+}
+
 async fn evaluator_chooses_while_proposals_arrive(world: World) {
     let [a, b] = world.tickets().await;
     let (sent, seen) = ([proposal("1", &[&a]), proposal("2", &[&b])], Arc::new(Notify::new()));
@@ -128,7 +157,13 @@ async fn evaluator_chooses_while_proposals_arrive(world: World) {
 
 async fn match_id_used_by_two_functions_fails_both_calls(world: World) {
     let [a, b] = world.tickets().await;
-    let evaluator = evaluator(Kind::Grpc, accept_all).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    let evaluator = evaluator(Kind::Grpc, move |matches, chosen| {
+        count.fetch_add(1, Ordering::Relaxed);
+        accept_all(matches, chosen)
+    })
+    .await;
     let (first, second) = (proposing([proposal("1", &[&a])]).await, proposing([proposal("1", &[&b])]).await);
     let backend = world.backend(windows(Some(&evaluator)));
     let mut delivered = fetch(&backend, &first).await;
@@ -139,6 +174,51 @@ async fn match_id_used_by_two_functions_fails_both_calls(world: World) {
     let (matches, error) = read(delivered).await;
     assert!(matches.is_empty() && error.unwrap().contains(text));
     assert!(world.is_free(&b).await);
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "both calls were in one cycle");
+}
+
+async fn call_that_is_cancelled_within_a_cycle_disturbs_no_other(world: World) {
+    let [a, b] = world.tickets().await;
+    let (proposed, chosen_from) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (seen, go_on) = (proposed.clone(), chosen_from.clone());
+    // It chooses everything, but only when one of the calls has gone.
+    let evaluator = evaluator(Kind::Grpc, move |mut matches: UnboundedReceiver<Match>, chosen| {
+        let (seen, go_on) = (seen.clone(), go_on.clone());
+        async move {
+            let both = [matches.recv().await.unwrap(), matches.recv().await.unwrap()];
+            seen.notify_one();
+            go_on.notified().await;
+            for match_ in both {
+                let _ = chosen.send(Ok(match_.match_id));
+            }
+        }
+    })
+    .await;
+    let (leaves, stays) =
+        (proposing([proposal("leaves", &[&a])]).await, proposing([proposal("stays", &[&b])]).await);
+    let backend = world.backend(windows(Some(&evaluator)));
+    let leaving = fetch(&backend, &leaves).await;
+    let staying = fetch(&backend, &stays).await;
+    tokio::time::timeout(PATIENCE, proposed.notified()).await.unwrap();
+    drop(leaving);
+    eventually("the process knows", PATIENCE, async || {
+        world.counter("function_calls_total{outcome=\"cancelled\"}") == 1
+    })
+    .await;
+    chosen_from.notify_one();
+    let (matches, error) = read(staying).await;
+    assert_eq!((names(&matches), error), (vec!["stays"], None));
+    assert!(world.is_free(&a).await, "nobody gets the match of the call that left");
+}
+
+async fn cycle_with_too_many_proposals_fails(world: World) {
+    let [a, b, c] = world.tickets().await;
+    let function = proposing([proposal("1", &[&a]), proposal("2", &[&b]), proposal("3", &[&c])]).await;
+    let config = BackendConfig { max_proposals: 2, ..windows(None) };
+    let (matches, error) = read(fetch(&world.backend(config), &function).await).await;
+    let text = error.unwrap();
+    assert!(matches.is_empty() && text.contains("matchmaking.director.max_proposals"), "{text}");
+    assert!(world.is_free(&a).await);
 }
 
 async fn match_id_used_twice_by_one_function_fails_only_that_call(world: World) {

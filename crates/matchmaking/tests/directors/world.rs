@@ -59,6 +59,7 @@ pub(crate) fn config() -> BackendConfig {
         proposal_window: Duration::from_secs(30),
         evaluator: None,
         evaluator_timeout: Duration::from_secs(30),
+        max_proposals: 1000,
         hosts: HostRules::default(),
     }
 }

@@ -24,7 +24,7 @@ async fn create(served: &Served) -> String {
 }
 
 /// Serves a REST match function that answers with these lines.
-async fn function(lines: Vec<Value>) -> u16 {
+pub(crate) async fn function(lines: Vec<Value>) -> u16 {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let router = Router::new().route("/v1/matchfunction:run", post(async move || body));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

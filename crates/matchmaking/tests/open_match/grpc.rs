@@ -16,6 +16,7 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use testkit::eventually;
 
+use crate::backend::function;
 use crate::frontend::assign;
 use crate::server::{LIMITS, Served, rules};
 
@@ -296,6 +297,23 @@ async fn directors_may_use_grpc_web_and_connect() {
         let made = create(&frontend(&served, Protocol::Grpc), Some(Ticket::default())).await.unwrap();
         let config = config(&served, protocol).with_codec_format(format);
         let client = BackendServiceClient::new(transport(protocol), config);
+        let proposal = json!({ "match_id": "1", "tickets": [{ "id": made.id }] });
+        let port = function(vec![json!({ "result": { "proposal": proposal } })]).await;
+        let of = openmatch::FunctionConfig {
+            host: "127.0.0.1".to_owned(),
+            port: port.into(),
+            r#type: openmatch::function_config::Type::REST.into(),
+            ..Default::default()
+        };
+        let request = openmatch::FetchMatchesRequest {
+            config: Some(of).into(),
+            profile: Some(openmatch::MatchProfile::default()).into(),
+            ..Default::default()
+        };
+        let mut matches = client.fetch_matches(request).await.unwrap();
+        let fetched = matches.message().await.unwrap().unwrap().to_owned_message();
+        assert_eq!(fetched.r#match.tickets[0].id, made.id, "{protocol:?}");
+        assert!(matches.message().await.unwrap().is_none(), "{protocol:?}");
         let group = openmatch::AssignmentGroup {
             ticket_ids: vec![made.id, "gone".to_owned()],
             assignment: Some(Assignment::default()).into(),

@@ -78,6 +78,7 @@ impl Served {
             proposal_window: Duration::from_secs(20),
             evaluator: None,
             evaluator_timeout: Duration::from_secs(5),
+            max_proposals: 1000,
             hosts: HostRules::default(),
         };
         let backend = Backend::new(store.clone(), None, config, limits, clock, metrics.clone()).unwrap();

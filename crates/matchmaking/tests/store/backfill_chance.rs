@@ -47,6 +47,8 @@ struct World {
     cancelled: Mutex<HashSet<TicketId>>,
     /// The backfill of the latest claim on each ticket, empty for other claims. Only exact if steps do not overlap.
     claimed: Mutex<HashMap<TicketId, String>>,
+    /// The generation of each backfill. Only exact if steps do not overlap.
+    generations: Mutex<HashMap<String, i64>>,
     /// The tickets that game servers were seen to have.
     joined: Mutex<HashSet<TicketId>>,
     are_steps_concurrent: bool,
@@ -75,6 +77,29 @@ impl World {
         }
     }
 
+    /// Checks the outcome of a match that updates this backfill.
+    async fn assert_is_current(&self, process: &Tickets, backfill: &Backfill, outcome: &ClaimOutcome) {
+        let is_current = self.generations.lock().unwrap().get(&backfill.id) == Some(&backfill.generation);
+        if *outcome == ClaimOutcome::StaleBackfill && !is_current {
+            self.count("stale generation refused");
+        }
+        if self.are_steps_concurrent {
+            return;
+        }
+        match outcome {
+            ClaimOutcome::Claimed(_) => assert!(is_current, "{backfill:?} is not the latest generation"),
+            ClaimOutcome::StaleBackfill if is_current => {
+                let id = BackfillId::parse(&backfill.id).unwrap();
+                let status = process.backfill_status(&id).await.unwrap();
+                assert!(
+                    status.is_none_or(|status| status.is_expired),
+                    "{backfill:?} is the latest generation"
+                );
+            }
+            _ => {}
+        }
+    }
+
     fn some_tickets(&self, rng: &mut Rng) -> Vec<TicketId> {
         let created = *self.created.lock().unwrap();
         let oldest = created.saturating_sub(40);
@@ -90,6 +115,7 @@ impl World {
     }
 
     fn know(&self, backfill: Backfill) {
+        self.generations.lock().unwrap().insert(backfill.id.clone(), backfill.generation);
         let mut backfills = self.backfills.lock().unwrap();
         match backfills.iter_mut().find(|known| known.id == backfill.id) {
             Some(known) => *known = backfill,
@@ -150,6 +176,9 @@ async fn play(setup: Setup, at_once: usize) {
         "crashed",
         "updated",
         "deleted",
+        "expired",
+        "stale generation refused",
+        "released by update",
         "assigned by engine",
     ] {
         assert!(effects.get(what).is_some_and(|count| *count > 0), "{what} never happened: {effects:?}");
@@ -180,10 +209,12 @@ async fn step(process: &Tickets, world: &World, rng: &mut Rng) {
             }
         }
         33..50 => {
-            // Sometimes with an old generation.
-            let Some(backfill) = world.some_backfill(rng) else { return };
+            let Some(mut backfill) = world.some_backfill(rng) else { return };
+            // Sometimes with the generation that the match function saw before another change.
+            backfill.generation -= i64::from(rng.u32(0..5) == 0);
             let tickets = world.some_tickets(rng);
-            let (outcome, mut updated) = try_claim(process, backfill, tickets.clone()).await;
+            let (outcome, mut updated) = try_claim(process, backfill.clone(), tickets.clone()).await;
+            world.assert_is_current(process, &backfill, &outcome).await;
             if let ClaimOutcome::Claimed(_) = outcome {
                 world.set_claimed(&tickets, &updated.id);
                 world.count("updated by match");
@@ -202,9 +233,15 @@ async fn step(process: &Tickets, world: &World, rng: &mut Rng) {
         65..73 => crash_while_acknowledging(process, world, rng).await,
         73..77 => {
             let Some(backfill) = world.some_backfill(rng) else { return };
-            if let Ok(updated) = backfills.update(Some(backfill)).await {
-                world.count("updated");
-                world.know(updated);
+            let id = BackfillId::parse(&backfill.id).unwrap();
+            let waiting = process.backfill_status(&id).await.unwrap().map(|status| status.waiting);
+            let Ok(updated) = backfills.update(Some(backfill)).await else { return };
+            world.count("updated");
+            world.know(updated);
+            for ticket in waiting.unwrap_or_default() {
+                world.count("released by update");
+                let is_free = process.status(&ticket).await.unwrap().pending_since.is_none();
+                assert!(is_free || world.are_steps_concurrent, "{ticket} waits for nobody");
             }
         }
         77..80 => {
@@ -220,7 +257,17 @@ async fn step(process: &Tickets, world: &World, rng: &mut Rng) {
                 }
             }
         }
-        84..88 => drop(process.expire_backfills().await.unwrap()),
+        84..88 => {
+            let doomed = world.some_backfill(rng).filter(|_| process.is_in_redis() && rng.bool());
+            if let Some(doomed) = doomed {
+                // As if its game server had not acknowledged it for a long time. In memory the clock is advanced.
+                let acks = process.key("backfillAcks");
+                process.raw().await.ask::<()>(&["ZADD", &acks, "XX", "1", &doomed.id]).await;
+            }
+            if process.expire_backfills().await.unwrap().backfills > 0 {
+                world.count("expired");
+            }
+        }
         88..91 => {
             let tickets = world.some_tickets(rng);
             process.release(&tickets).await.unwrap();
@@ -312,6 +359,10 @@ async fn check(process: &Tickets, world: &World) -> HashMap<TicketId, String> {
     for backfill in &known {
         let id = BackfillId::parse(&backfill.id).unwrap();
         let Some(status) = process.backfill_status(&id).await.unwrap() else { continue };
+        if !world.are_steps_concurrent {
+            let generation = world.generations.lock().unwrap()[&backfill.id];
+            assert_eq!(status.data.generation, generation, "{id}");
+        }
         for ticket in status.waiting {
             assert!(!assigned.contains_key(&ticket), "{ticket} is assigned and waits");
             assert!(waiting.insert(ticket), "a ticket is in two backfills");

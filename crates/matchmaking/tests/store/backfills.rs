@@ -12,6 +12,7 @@ use matchmaking::store::{
 use matchmaking::{BackfillLimits, Error, Frontend, ProposedBackfill, Queries, QueryKind};
 use proto::openmatch::double_range_filter::Exclude;
 use proto::openmatch::{Assignment, Backfill, QueryBackfillsResponse, SearchFields};
+use runtime::Drain;
 use testkit::{Redis, eventually, need};
 
 use crate::pools::{Filters, found_backfills};
@@ -32,6 +33,7 @@ for_every_store! {
     interrupted_acknowledgement_lists_its_tickets_again,
     unacknowledged_backfill_expires_and_releases_its_tickets,
     acknowledged_backfill_does_not_expire,
+    loop_deletes_backfills_that_redis_would_keep,
     query_returns_the_backfills_of_a_pool_in_pages,
     query_finds_each_backfill_as_it_was_last_changed,
     query_finds_a_backfill_until_it_expires,
@@ -358,6 +360,34 @@ async fn acknowledged_backfill_does_not_expire(setup: Setup) {
     .await;
     assert_eq!(backfills.get(&kept.id).await.unwrap(), kept);
     assert!(backfills.get(&left.id).await.is_err());
+}
+
+/// Nothing else deletes them: their keys have no TTL here.
+async fn loop_deletes_backfills_that_redis_would_keep(setup: Setup) {
+    let tickets = setup.with(|rules| rules.pending_timeout = Duration::from_secs(2)).open().await;
+    tickets.create_all(0..1).await;
+    let created = claim_with_new(&tickets, ids([0])).await;
+    if tickets.is_in_redis() {
+        let mut raw = tickets.raw().await;
+        for key in ["backfillAcks".to_owned(), format!("backfill:{}", created.id)] {
+            raw.ask::<()>(&["PERSIST", &tickets.key(&key)]).await;
+        }
+    }
+    let (cleaner, drain) = (tickets.cleaner(), Drain::new());
+    let running = tokio::spawn({
+        let drain = drain.clone();
+        async move { cleaner.run(drain).await }
+    });
+    let id = BackfillId::parse(&created.id).unwrap();
+    eventually("it is deleted", PATIENCE, async || {
+        tickets.pass(Duration::from_millis(200));
+        tickets.backfill_status(&id).await.unwrap().is_none()
+    })
+    .await;
+    eventually("its ticket is active", PATIENCE, async || tickets.take(1).await == ids([0])).await;
+    assert_eq!(tickets.counter("backfills_expired"), 1);
+    drain.request();
+    assert!(running.await.unwrap().is_ok());
 }
 
 async fn query_returns_the_backfills_of_a_pool_in_pages(setup: Setup) {

@@ -66,6 +66,7 @@ mod ready;
 mod ready_chance;
 mod room_chance;
 mod rooms;
+mod rueidislock;
 mod servers;
 mod setup;
 mod watching;

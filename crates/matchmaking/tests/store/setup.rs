@@ -19,7 +19,8 @@ use matchmaking::store::{
     RedisServers, Rules, UnrecordedBatch,
 };
 use matchmaking::{
-    Frontend, FrontendConfig, JoinRequest, Metrics, PlayerTicket, Players, Queries, QueryConfig, Queue, Store,
+    BackfillCleaner, Frontend, FrontendConfig, JoinRequest, Metrics, PlayerTicket, Players, Queries,
+    QueryConfig, Queue, Store,
 };
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -245,6 +246,11 @@ impl Tickets {
         };
         change(&mut config);
         Queries::new(self.store.clone(), config, self.metrics.clone())
+    }
+
+    /// Returns the loop that deletes expired backfills.
+    pub(crate) fn cleaner(&self) -> BackfillCleaner {
+        BackfillCleaner::new(self.store.clone(), self.metrics.clone())
     }
 
     /// Returns how often the store was scanned for the index, for this reason.

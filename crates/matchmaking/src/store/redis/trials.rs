@@ -272,6 +272,7 @@ pub static TRIALS: [Trial; 35] = [
             "proposed_ticket_ids",
             "fetchTicketsLock",
             "matchEvents",
+            "holder:",
             "t3",
             "assign:t3",
             "rueidislock:0:fetchTicketsLock",
@@ -284,7 +285,14 @@ pub static TRIALS: [Trial; 35] = [
     Trial {
         script: &scripts::CHANGES,
         name: "matchmaking/changes.lua",
-        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "ticketChanges"],
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "backfillAcks",
+            "ticketChanges",
+        ],
         args: &["", "0-1", "10", "60000", "60000"],
     },
     Trial {

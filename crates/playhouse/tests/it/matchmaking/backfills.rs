@@ -29,7 +29,7 @@ fn new_backfill() -> NewBackfill {
 }
 
 /// Acknowledges a backfill as its game server does. Returns the listed tickets, or `None` without an answer.
-async fn acknowledge(client: &Client, address: &str, id: &BackfillId) -> Option<BTreeSet<String>> {
+pub(super) async fn acknowledge(client: &Client, address: &str, id: &BackfillId) -> Option<BTreeSet<String>> {
     let url = format!("http://{address}/v1/frontendservice/backfills/{id}/acknowledge");
     let body = json!({ "assignment": { "connection": format!("{id}.test:7777") } });
     let response = client.post(url).json(&body).timeout(PATIENCE).send().await.ok()?;

@@ -1,13 +1,19 @@
 //! Directors on a fleet: processes and Directors are killed, and no ticket is lost or in two matches.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ::matchmaking::model::BackfillId;
 use axum::Router;
-use axum::routing::post;
+use axum::routing::{MethodRouter, post};
+use redis::aio::MultiplexedConnection;
 use tokio::net::TcpListener;
 
+use super::backfills::acknowledge;
 use super::*;
+use crate::crashes::assert_killed;
 
 /// Claims of killed Directors expire soon. No profiles: Directors make all matches.
 const CONFIG: &str = r#"
@@ -24,6 +30,8 @@ assigner_timeout = "200ms"
 proposal_window = "1500ms"
 "#;
 
+const PYTHON: &str = "/usr/bin/python3";
+
 /// How many tickets a match function proposes at once.
 const PROPOSED: usize = 400;
 
@@ -39,111 +47,215 @@ fn count() -> i64 {
     std::env::var("OPEN_MATCH_TICKETS").map_or(3_000, |count| count.parse().unwrap())
 }
 
-/// Serves a match function that pairs the oldest waiting tickets. It does not know which are claimed, and each call
-/// pairs them differently, so that its proposals overlap with those of other calls.
-async fn pairing_function(store: Store) -> u16 {
-    let calls = Arc::new(AtomicUsize::new(0));
+/// The addresses of the processes that serve Open Match, in a file that Directors read.
+#[derive(Clone)]
+struct Places(PathBuf);
+
+impl Places {
+    fn new(folder: &Folder) -> Self {
+        Self(folder.path().join("places"))
+    }
+
+    /// Replaces the addresses, so that a reader sees the old ones or the new ones.
+    fn set(&self, addresses: &[String]) {
+        let new = self.0.with_extension("new");
+        std::fs::write(&new, addresses.join("\n")).unwrap();
+        std::fs::rename(new, &self.0).unwrap();
+    }
+
+    fn get(&self) -> Vec<String> {
+        std::fs::read_to_string(&self.0).unwrap().split_whitespace().map(ToOwned::to_owned).collect()
+    }
+}
+
+/// Queries the active tickets, oldest first, at the first process that answers.
+async fn query(client: &Client, places: &Places) -> Vec<String> {
+    for address in places.get() {
+        let url = format!("http://{address}/v1/queryservice/tickets:query");
+        let request = client.post(url).json(&json!({ "pool": {} }));
+        let Ok(response) = request.send().await else { continue };
+        let Ok(pages) = response.text().await else { continue };
+        let pages: Vec<Value> = pages.lines().map(|page| serde_json::from_str(page).unwrap()).collect();
+        if pages.iter().any(|page| page["error"].is_object()) {
+            continue;
+        }
+        let tickets =
+            pages.iter().flat_map(|page| page["result"]["tickets"].as_array().into_iter().flatten());
+        let mut ids: Vec<String> = tickets.map(|ticket| ticket["id"].as_str().unwrap().to_owned()).collect();
+        ids.sort();
+        return ids;
+    }
+    Vec::new()
+}
+
+/// Serves a match function that pairs the oldest active tickets. Each call pairs them differently, so that its proposals
+/// overlap with those of calls at the same time.
+async fn pairing_function(places: Places) -> u16 {
+    let (calls, client) = (Arc::new(AtomicUsize::new(0)), Client::new());
     let run = async move |body: String| {
         let request: Value = serde_json::from_str(&body).unwrap();
         let profile = request["profile"]["name"].as_str().unwrap().to_owned();
         let call = calls.fetch_add(1, Ordering::Relaxed);
-        let (ids, _) = store.list(PROPOSED).await.unwrap();
+        let mut ids = query(&client, &places).await;
+        ids.truncate(PROPOSED);
         let mut lines = String::new();
         for (at, pair) in ids[(call % 3).min(ids.len())..].chunks_exact(2).enumerate() {
-            let tickets: Vec<Value> = pair.iter().map(|id| json!({ "id": id.to_string() })).collect();
+            let tickets: Vec<Value> = pair.iter().map(|id| json!({ "id": id })).collect();
             let proposal =
                 json!({ "match_id": format!("{call}-{at}"), "match_profile": profile, "tickets": tickets });
             lines += &format!("{}\n", json!({ "result": { "proposal": proposal } }));
         }
         lines
     };
+    serve_function(post(run)).await
+}
+
+/// Serves a match function. Returns its port.
+async fn serve_function(run: MethodRouter) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let router = Router::new().route("/v1/matchfunction:run", post(run));
+    let router = Router::new().route("/v1/matchfunction:run", run);
     tokio::spawn(async move { axum::serve(listener, router).await });
     port
 }
 
-/// A Director of one profile. It moves on to another process when a call fails, and ends when the task is aborted.
-async fn direct(profile: String, function: u16, addresses: Vec<String>) {
-    let client = Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
-    for address in addresses.iter().cycle() {
-        let call = async |path: &str, body: Value| {
-            let url = format!("http://{address}/v1/backendservice/{path}");
-            let response = client.post(url).json(&body).send().await.ok()?;
-            response.status().is_success().then_some(response)?.text().await.ok()
-        };
-        let config = json!({ "host": "127.0.0.1", "port": function, "type": "REST" });
-        let request = json!({ "config": config, "profile": { "name": profile } });
-        let Some(matches) = call("matches:fetch", request).await else {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let matches = matches.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let groups: Vec<Value> = matches
-            .filter_map(|line| {
-                let match_ = line["result"]["match"].as_object()?;
-                let tickets = match_["tickets"].as_array()?.iter();
-                let ids: Vec<&str> = tickets.filter_map(|ticket| ticket["id"].as_str()).collect();
-                let connection = format!("{profile}/{}", match_["match_id"].as_str()?);
-                Some(json!({ "ticket_ids": ids, "assignment": { "connection": connection } }))
-            })
-            .collect();
-        if groups.is_empty() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+/// Fails if Directors cannot be started.
+fn python() -> Result<(), testkit::Error> {
+    let missing = testkit::Error::Missing { program: "python3", remedy: "`cargo xtask test` installs it" };
+    if Path::new(PYTHON).exists() { Ok(()) } else { Err(missing) }
+}
+
+/// Starts a Director of one profile, which runs until it is killed.
+fn direct(profile: &str, function: u16, places: &Places) -> RunningProgram {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/matchmaking/director.py");
+    let program = Program::new(PYTHON).args([script, profile, &function.to_string()]).arg(&places.0);
+    program.start().unwrap()
+}
+
+/// A Director that was killed while it held tickets.
+struct Killed {
+    at: Duration,
+    /// The tickets that it held, each with its claim.
+    held: Vec<(TicketId, f64)>,
+}
+
+/// Returns the time of Redis.
+async fn redis_time(redis: &mut MultiplexedConnection) -> Duration {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(redis).await.unwrap();
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+/// Returns the claims on tickets, live or not.
+async fn claims(redis: &mut MultiplexedConnection, tickets: &[TicketId]) -> Vec<Option<f64>> {
+    let ids: Vec<&str> = tickets.iter().map(TicketId::as_str).collect();
+    redis::cmd("ZMSCORE").arg("proposed_ticket_ids").arg(ids).query_async(redis).await.unwrap()
+}
+
+/// Kills a Director at a moment at which it holds tickets.
+async fn kill_holder(
+    director: &RunningProgram,
+    profile: &str,
+    store: &Store,
+    redis: &MultiplexedConnection,
+    tickets: &[TicketId],
+) -> Killed {
+    let killed = eventually(&format!("{profile} holds tickets"), PATIENCE, async || {
+        director.pause().await;
+        let mut redis = redis.clone();
+        let (holders, claims) = (store.holders(tickets).await.unwrap(), claims(&mut redis, tickets).await);
+        let at = redis_time(&mut redis).await;
+        let live = |claim: &f64| *claim + 2.0 > at.as_secs_f64();
+        let own = tickets.iter().zip(holders).zip(claims).filter_map(|((ticket, holder), claim)| {
+            let claim = claim.filter(live)?;
+            holder.is_some_and(|holder| holder.profile == profile).then(|| (ticket.clone(), claim))
+        });
+        let held: Vec<(TicketId, f64)> = own.collect();
+        if held.is_empty() {
+            director.resume();
+            return None;
         }
-        for groups in groups.chunks(50) {
-            call("tickets:assign", json!({ "assignments": groups })).await;
+        Some(Killed { at, held })
+    })
+    .await;
+    director.kill();
+    killed
+}
+
+impl Killed {
+    /// Waits for the pending timeout and a second. Then each ticket is active, or somebody else has claimed or assigned it.
+    async fn assert_tickets_are_free(self, mut redis: MultiplexedConnection, places: Places) {
+        let free = self.at + Duration::from_secs(3);
+        while let now = redis_time(&mut redis).await
+            && now < free
+        {
+            tokio::time::sleep(free - now).await;
+        }
+        let active = query(&Client::new(), &places).await;
+        let tickets: Vec<TicketId> = self.held.iter().map(|(ticket, _)| ticket.clone()).collect();
+        for ((ticket, old), claim) in self.held.into_iter().zip(claims(&mut redis, &tickets).await) {
+            let is_active = active.iter().any(|active| *active == ticket.as_str());
+            assert!(is_active || claim != Some(old), "{ticket} is held by a dead Director");
         }
     }
 }
 
 /// Returns all keys but `matchEvents`: that stream stays when it is empty, because the ids of its entries must not repeat.
-async fn all_keys(redis: &mut redis::aio::MultiplexedConnection) -> Vec<String> {
+async fn all_keys(redis: &mut MultiplexedConnection) -> Vec<String> {
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(redis).await.unwrap();
     let entries: u64 = redis::cmd("XLEN").arg("matchEvents").query_async(redis).await.unwrap();
     keys.retain(|key| entries > 0 || key != "matchEvents");
     keys
 }
 
+/// What is killed: a process, or a Director with its profile.
+enum Doomed {
+    Process(usize),
+    Director(usize, &'static str),
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() {
+    need!(python());
     let matchmaking = need!(start().await);
     let (store, count) = (matchmaking.store().await, count());
     let tickets = make_tickets(&store, count).await;
-    let function = pairing_function(store.clone()).await;
+    let redis = matchmaking.fleet.redis.namespace().connect().await;
     let roles = "matchmaking-frontend,outbox-relay";
     let mut processes: Vec<RunningProgram> = (0..3).map(|_| matchmaking.serve(roles)).collect();
-    let mut places = Vec::new();
+    let mut running = Vec::new();
     for process in &processes {
-        places.push(addresses(process).await["open_match"].clone());
+        running.push(addresses(process).await["open_match"].clone());
     }
-    let direct =
-        |name: &str, places: &[String]| tokio::spawn(direct(name.to_owned(), function, places.to_vec()));
-    let mut rotated = places.clone();
-    rotated.rotate_left(1);
-    let mut directors = [direct("first", &places), direct("second", &rotated)];
+    let places = Places::new(&matchmaking.folder);
+    places.set(&running);
+    let function = pairing_function(places.clone()).await;
+    let mut directors = ["first", "second"].map(|profile| direct(profile, function, &places));
 
     let started = Instant::now();
     let waiting = async || i64::try_from(store.list(0).await.unwrap().1).unwrap();
-    // Each Director and each process is killed once, at another point of the way.
-    for (kill, left) in (0..5).zip([9, 7, 5, 3, 1]) {
+    let mut checks = Vec::new();
+    // Each Director and each process is killed once, at another point of the way. The others go on.
+    for (left, doomed) in [
+        (9, Doomed::Process(0)),
+        (8, Doomed::Director(0, "first")),
+        (6, Doomed::Director(1, "second")),
+        (4, Doomed::Process(1)),
+        (2, Doomed::Process(2)),
+    ] {
         eventually("more tickets are matched", PATIENCE * 6, async || waiting().await <= count * left / 10)
             .await;
-        if kill % 2 == 0 {
-            let place = kill / 2;
-            processes[place].kill();
-            let replacement = matchmaking.serve(roles);
-            places[place] = addresses(&replacement).await["open_match"].clone();
-            processes[place] = replacement;
-            // The Directors learn of the new address, as from a load balancer.
-            for (at, director) in directors.iter_mut().enumerate() {
-                director.abort();
-                *director = direct(["first", "second"][at], &places);
+        match doomed {
+            Doomed::Process(at) => {
+                processes[at].kill();
+                processes[at] = matchmaking.serve(roles);
+                running[at] = addresses(&processes[at]).await["open_match"].clone();
+                places.set(&running);
             }
-        } else {
-            directors[kill / 2].abort();
-            directors[kill / 2] = direct("replacement", &places);
+            Doomed::Director(at, profile) => {
+                let killed = kill_holder(&directors[at], profile, &store, &redis, &tickets).await;
+                checks.push(tokio::spawn(killed.assert_tickets_are_free(redis.clone(), places.clone())));
+                directors[at] = direct(&format!("replacement of {profile}"), function, &places);
+            }
         }
     }
     eventually("all tickets are matched", PATIENCE * 6, async || {
@@ -152,7 +264,10 @@ async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() 
     })
     .await;
     eprintln!("{count} tickets, {} ms, kills and starts included", started.elapsed().as_millis());
-    directors.iter().for_each(tokio::task::JoinHandle::abort);
+    directors.iter().for_each(RunningProgram::kill);
+    for check in checks {
+        check.await.unwrap();
+    }
     eventually("every match is recorded", PATIENCE * 3, async || {
         store.unrecorded_size().await.unwrap().0 == 0
     })
@@ -173,7 +288,7 @@ async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() 
     assert_eq!(published, assigned, "the events are the assignments");
     assert_eq!(events.values().flatten().count(), tickets.len(), "no ticket is in two matches");
 
-    let mut redis = matchmaking.fleet.redis.namespace().connect().await;
+    let mut redis = redis;
     for key in ["allTickets", "ticketQueue", "proposed_ticket_ids"] {
         let exists: bool = redis::cmd("EXISTS").arg(key).query_async(&mut redis).await.unwrap();
         assert!(!exists, "{key} is left over");
@@ -196,6 +311,7 @@ async fn directors_and_processes_killed_under_load_lose_and_duplicate_nothing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_remains_in_redis_after_tickets_end() {
+    need!(python());
     let matchmaking = need!(start().await);
     let file = matchmaking.folder.path().join("playhouse.toml");
     let config = std::fs::read_to_string(&file).unwrap();
@@ -222,14 +338,15 @@ async fn nothing_remains_in_redis_after_tickets_end() {
     let backfill =
         client.post(format!("{url}/backfills")).json(&json!({ "backfill": {} })).send().await.unwrap();
     assert_eq!(backfill.status(), 200);
-    let function = pairing_function(store.clone()).await;
-    let director = tokio::spawn(direct("duel".to_owned(), function, vec![address.clone()]));
+    let places = Places::new(&matchmaking.folder);
+    places.set(std::slice::from_ref(&address));
+    let function = pairing_function(places.clone()).await;
+    let director = direct("duel", function, &places);
     // Queries keep an index, which follows a stream of changes.
     let query = client.post(format!("http://{address}/v1/queryservice/tickets:query"));
     assert_eq!(query.json(&json!({ "pool": {} })).send().await.unwrap().status(), 200);
     eventually("some tickets are assigned", PATIENCE, async || store.list(0).await.unwrap().1 < 10).await;
-    director.abort();
-    drop(director);
+    director.kill();
     let redis = matchmaking.fleet.redis.namespace().connect().await;
     eventually("all tickets and their traces are gone", PATIENCE * 2, async || {
         let keys = all_keys(&mut redis.clone()).await;
@@ -238,6 +355,81 @@ async fn nothing_remains_in_redis_after_tickets_end() {
     .await;
     running.sigterm();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+}
+
+/// Calls a method of BackendService. Returns the lines of the response, or `None` if the process does not answer.
+async fn call(client: &Client, address: &str, method: &str, request: Value) -> Option<Vec<Value>> {
+    let url = format!("http://{address}/v1/backendservice/{method}");
+    let response = client.post(url).json(&request).send().await.ok()?;
+    assert_eq!(response.status(), 200, "{method}");
+    let lines = response.text().await.ok()?;
+    Some(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// The process dies with the claims of a call, or between an assignment and its event.
+#[tokio::test(flavor = "multi_thread")]
+async fn process_killed_at_any_point_of_a_directors_calls_loses_and_doubles_no_ticket() {
+    let matchmaking = need!(start().await);
+    let (store, client) = (matchmaking.store().await, Client::new());
+    let roles = "matchmaking-frontend,outbox-relay";
+    let next = matchmaking.serve(roles);
+    let next = addresses(&next).await["open_match"].clone();
+    let mut expected = Vec::new();
+    for has_backfill in [false, true] {
+        let tickets = make_tickets(&store, 2).await;
+        let ids: Vec<String> = tickets.iter().map(ToString::to_string).collect();
+        let members: Vec<Value> = ids.iter().map(|id| json!({ "id": id })).collect();
+        let mut proposal = json!({ "match_id": "only", "tickets": members });
+        if has_backfill {
+            proposal["backfill"] = json!({});
+        }
+        let line = format!("{}\n", json!({ "result": { "proposal": proposal } }));
+        let function = serve_function(post(async move || line)).await;
+        let config = json!({ "host": "127.0.0.1", "port": function, "type": "REST" });
+        let fetch = json!({ "config": config, "profile": { "name": "duel" } });
+        let doomed = |point: &str| matchmaking.program(roles).env("TESTKIT_FAULT", point).start().unwrap();
+
+        let fetching = doomed("matchmaking.claimed");
+        let address = addresses(&fetching).await["open_match"].clone();
+        assert_eq!(
+            call(&client, &address, "matches:fetch", fetch.clone()).await.unwrap_or_default(),
+            [json!({}); 0]
+        );
+        assert_killed(&fetching).await;
+        assert!(store.status(&tickets[0]).await.unwrap().pending_since.is_some(), "a dead call holds them");
+        let found = eventually("another call gets the match", PATIENCE, async || {
+            let lines = call(&client, &next, "matches:fetch", fetch.clone()).await.unwrap();
+            lines.first().map(|line| line["result"]["match"].clone())
+        })
+        .await;
+        assert_eq!(found["tickets"].as_array().unwrap().len(), 2);
+
+        if has_backfill {
+            // The backfill of the dead call has no ticket. That of the other call has both.
+            let id = BackfillId::parse(found["backfill"]["id"].as_str().unwrap()).unwrap();
+            let all: BTreeSet<String> = ids.iter().cloned().collect();
+            assert_eq!(acknowledge(&client, &next, &id).await, Some(all));
+        } else {
+            let assigning = doomed("matchmaking.assigned");
+            let address = addresses(&assigning).await["open_match"].clone();
+            let group = json!({ "ticket_ids": ids, "assignment": { "connection": "server" } });
+            let assign = json!({ "assignments": [group] });
+            assert_eq!(call(&client, &address, "tickets:assign", assign.clone()).await, None);
+            assert_killed(&assigning).await;
+            let again = call(&client, &next, "tickets:assign", assign).await.unwrap();
+            assert_eq!(again, [json!({})], "it was assigned before the process died");
+        }
+        let seen = store.watch_states(&tickets).await.unwrap();
+        assert!(seen.iter().all(|seen| matches!(seen, WatchState::Assigned(_))), "{seen:?}");
+        expected.push(ids);
+    }
+    let events = matches_on_the_bus(&matchmaking.fleet.nats.url(), expected.len()).await;
+    let mut found: Vec<Vec<String>> = events.into_values().collect();
+    found.iter_mut().chain(&mut expected).for_each(|tickets| tickets.sort());
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    eventually("nothing is left", PATIENCE, async || store.unrecorded_size().await.unwrap().0 == 0).await;
 }
 
 /// Tells when it is dropped.
@@ -251,6 +443,7 @@ impl Drop for OnDrop {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn director_killed_in_the_middle_of_a_call_holds_no_ticket_for_long() {
+    need!(python());
     let matchmaking = need!(start().await);
     let file = matchmaking.folder.path().join("playhouse.toml");
     let config = std::fs::read_to_string(&file).unwrap();
@@ -272,10 +465,7 @@ async fn director_killed_in_the_middle_of_a_call_holds_no_ticket_for_long() {
         let never = futures::stream::pending().inspect(move |_| _ = &guard);
         axum::body::Body::from_stream(lines.chain(never))
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let function = listener.local_addr().unwrap().port();
-    let router = Router::new().route("/v1/matchfunction:run", post(run));
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    let function = serve_function(post(run)).await;
 
     let config = json!({ "host": "127.0.0.1", "port": function, "type": "REST" });
     let request = json!({ "config": config, "profile": { "name": "duel" } }).to_string();
@@ -287,10 +477,12 @@ async fn director_killed_in_the_middle_of_a_call_holds_no_ticket_for_long() {
     director.kill();
     tokio::time::timeout(PATIENCE, ended.recv()).await.expect("the match function is cancelled").unwrap();
     eventually("another Director can have the tickets", PATIENCE, async || pending().await.is_none()).await;
-    let function = pairing_function(store.clone()).await;
-    let other = tokio::spawn(direct("other".to_owned(), function, vec![address]));
+    let places = Places::new(&matchmaking.folder);
+    places.set(&[address]);
+    let function = pairing_function(places.clone()).await;
+    let other = direct("other", function, &places);
     eventually("they are assigned", PATIENCE, async || store.list(0).await.unwrap().1 == 0).await;
-    other.abort();
+    other.kill();
     running.sigterm();
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }
