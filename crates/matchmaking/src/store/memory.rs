@@ -17,6 +17,7 @@ use base::{Clock, Timestamp};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use runtime::fault;
 use tokio::sync::{Notify, broadcast};
 
 use self::backfills::MemoryBackfill;
@@ -310,6 +311,11 @@ impl Memory {
                 // A shared assignment is repeated for all tickets.
                 let assignments = group.assignments.all().iter();
                 for (id, assignment) in group.tickets.iter().zip(assignments.cycle()) {
+                    // A planted fault leaves the ticket in the queue, so that it gets into a second match.
+                    if fault::is_planted("matchmaking.double_assignment") {
+                        state.pending.remove(id);
+                        continue;
+                    }
                     state.assign(id, assignment, expiry);
                 }
                 matches.extend_from_slice(&group.encoded_match);
