@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use crate::meter::Meter;
 use crate::target::Target;
 
-/// How many requests are in flight at once: enough to keep two cores busy, few enough to keep latencies honest.
+/// How many requests are in flight at once: enough to keep two cores busy, few enough not to measure the simulator. The report says how
+/// long requests waited for it.
 const IN_FLIGHT: usize = 128;
 const TIMEOUT: Duration = Duration::from_secs(15);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
@@ -247,14 +248,16 @@ impl Api {
         if let Some(key) = &call.key {
             request = request.header("idempotency-key", key);
         }
+        // Before the wait for the simulator's own limit: the player waits for that, too.
+        let started = Instant::now();
         // The semaphore is never closed.
         let _permit = self.in_flight.acquire().await.ok();
-        let started = Instant::now();
+        let held_back = started.elapsed();
         let response = request.send().await?;
         let status = response.status().as_u16();
         let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let bytes = response.bytes().await?;
-        self.meter.answered(call.what, status, started.elapsed());
+        self.meter.answered(call.what, status, started.elapsed(), held_back);
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Ok((Response { status, body }, wait.map(Duration::from_secs)))
     }

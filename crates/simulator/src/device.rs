@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::HeaderMap;
 use reqwest::Client;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::api::GaveUp;
 use crate::history::DeviceHistory;
@@ -15,7 +17,15 @@ use crate::world::World;
 
 /// The wait before a reconnect if the server named none.
 const RETRY: Duration = Duration::from_millis(500);
+/// Says in milliseconds how often a stream has a byte at least.
+const HEARTBEAT: &str = "x-playhouse-heartbeat";
+/// The interval of the heartbeat if the server does not say it.
+const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
+/// After this many heartbeats without a byte the connection is dead, as in the clients that we ship.
+const MISSED_HEARTBEATS: f64 = 2.5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a stream may take to begin.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The events of a player, from all devices.
 pub(crate) trait OnEvent: Send + Sync + 'static {
@@ -79,7 +89,8 @@ impl Device {
         let url = format!("{}/v1/stream", world.api.gateway());
         let from = session.credentials().await;
         let request = from.sign(world.streams.get(url));
-        let Ok(mut response) = request.header("last-event-id", position).send().await else { return RETRY };
+        let sent = timeout(START_TIMEOUT, request.header("last-event-id", position).send()).await;
+        let Ok(Ok(mut response)) = sent else { return RETRY };
         if response.status() == UNAUTHORIZED && session.renew(&from).await.is_ok() {
             return RETRY;
         }
@@ -88,7 +99,16 @@ impl Device {
         }
         let _open = OpenStream::new(&world.api.meter);
         let (mut parser, mut retry) = (Parser::default(), RETRY);
-        while let Ok(Some(chunk)) = response.chunk().await {
+        let silence = silence(response.headers());
+        loop {
+            let chunk = match timeout(silence, response.chunk()).await {
+                Ok(Ok(Some(chunk))) => chunk,
+                Ok(_) => break,
+                Err(_) => {
+                    world.api.meter.count(|counts| counts.silences += 1);
+                    break;
+                }
+            };
             for event in parser.push(&chunk) {
                 if let Some(wait) = event.retry {
                     retry = wait;
@@ -114,6 +134,12 @@ impl Device {
             _ => {}
         }
     }
+}
+
+/// Returns after how much silence a stream is dead.
+fn silence(headers: &HeaderMap) -> Duration {
+    let interval = headers.get(HEARTBEAT).and_then(|value| value.to_str().ok()?.parse().ok());
+    interval.map_or(DEFAULT_HEARTBEAT, Duration::from_millis).mul_f64(MISSED_HEARTBEATS)
 }
 
 /// Counts a stream while it is open.

@@ -1,5 +1,7 @@
 //! What players saw and what the instance says afterwards. The checks read nothing else.
 
+use std::time::Duration;
+
 /// Everything that the checks look at.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -17,8 +19,14 @@ pub struct PlayerHistory {
     pub user_id: String,
     /// Steps without an outcome, with the cause.
     pub lost: Vec<String>,
+    /// Whether the run was stopped before the player had finished. Then what the player did is not all in here.
+    pub is_interrupted: bool,
     /// The message of a panic in the player's task: nothing else is known then.
     pub panic: Option<String>,
+    /// How the player joined the line.
+    pub joined: Option<Join>,
+    /// The position of the inbox at the sign-in.
+    pub from: u64,
     /// How the purchase ended. None if the player wanted none.
     pub purchase: Option<Purchase>,
     pub orders: Vec<Order>,
@@ -30,6 +38,17 @@ pub struct PlayerHistory {
     /// The whole inbox since the simulation began, the oldest first.
     pub inbox: Vec<Notification>,
     pub devices: Vec<DeviceHistory>,
+}
+
+/// How a player joined the line. The times are since the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Before the first attempt.
+    pub sent: Duration,
+    /// After the response.
+    pub answered: Duration,
+    /// How many players the response said to be ahead. None if it did not say.
+    pub ahead: Option<u64>,
 }
 
 /// How a purchase ended.
@@ -63,8 +82,14 @@ pub struct Ticket {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TicketOutcome {
-    Assigned { connection: String },
+    Assigned {
+        connection: String,
+    },
     Cancelled,
+    /// The player declined a ready check.
+    Declined,
+    /// The player was away, or too late, when a ready check asked.
+    Missed,
 }
 
 /// A notification in an inbox.

@@ -15,11 +15,13 @@ pub(crate) struct Meter {
 }
 
 /// All figures so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) counts: Counts,
     /// By the name of the request.
     pub(crate) calls: BTreeMap<&'static str, CallFigures>,
+    /// How long requests waited because the simulator sends only so many at a time. In microseconds. It is part of their latency.
+    pub(crate) held_back: Histogram<u64>,
     /// One value per second since the start.
     pub(crate) seconds: Vec<Second>,
     /// The line and the stock over time: seconds since the start, players who wait, units that are available.
@@ -45,6 +47,8 @@ pub(crate) struct Counts {
     pub(crate) notified: u64,
     pub(crate) streams: u64,
     pub(crate) reconnects: u64,
+    /// Streams that were given up because nothing arrived.
+    pub(crate) silences: u64,
     /// Access tokens that were refused and replaced.
     pub(crate) renewals: u64,
 }
@@ -98,11 +102,12 @@ impl Meter {
         self.count(|counts| counts.retries += 1);
     }
 
-    /// Adds an answered request.
-    pub(crate) fn answered(&self, what: &'static str, status: u16, after: Duration) {
-        let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+    /// Adds an answered request. `after` is the time since the player wanted to send it, `held_back` the part of it before it was sent.
+    pub(crate) fn answered(&self, what: &'static str, status: u16, after: Duration, held_back: Duration) {
+        let micros = in_micros(after);
         let mut figures = self.lock();
         figures.counts.requests += 1;
+        figures.held_back.saturating_record(in_micros(held_back));
         let call =
             figures.calls.entry(what).or_insert_with(|| CallFigures { latency: histogram(), refused: 0 });
         call.latency.saturating_record(micros);
@@ -138,6 +143,24 @@ impl Meter {
 
     fn lock(&self) -> MutexGuard<'_, Figures> {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn in_micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            counts: Counts::default(),
+            calls: BTreeMap::new(),
+            held_back: histogram(),
+            seconds: Vec::new(),
+            drop: Vec::new(),
+            is_reading: false,
+            marks: Vec::new(),
+        }
     }
 }
 

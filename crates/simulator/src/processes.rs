@@ -128,6 +128,8 @@ impl Processes {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // Ctrl-C in a terminal is for the simulator, which reads the truth before it ends them.
+            .process_group(0)
             .kill_on_drop(true);
         let mut child = command
             .spawn()

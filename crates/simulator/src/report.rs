@@ -22,6 +22,8 @@ pub struct Report {
     pub seed: u64,
     /// The id of the run: part of the names of its players.
     pub run: String,
+    /// How players sign in.
+    pub sign_in: &'static str,
     pub began: Timestamp,
     pub took: Duration,
     pub scenario: Scenario,
@@ -36,6 +38,16 @@ impl Report {
         self.violations.is_empty()
     }
 
+    /// Returns whether the run was stopped before all players had finished.
+    pub fn is_interrupted(&self) -> bool {
+        self.history.players.iter().any(|player| player.is_interrupted)
+    }
+
+    /// Returns how long requests waited because the simulator sends only so many at a time: the 99th percentile in milliseconds.
+    fn held_back(&self) -> f64 {
+        millis(self.figures.held_back.value_at_quantile(0.99))
+    }
+
     fn violations_of(&self, promise: Promise) -> impl Iterator<Item = &Violation> {
         self.violations.iter().filter(move |violation| violation.promise == promise)
     }
@@ -47,6 +59,9 @@ impl Report {
         for player in &self.history.players {
             if player.panic.is_some() {
                 add("lost to a panic");
+            }
+            if player.is_interrupted {
+                add("interrupted");
             }
             if let Some(purchase) = &player.purchase {
                 add(match purchase {
@@ -62,10 +77,12 @@ impl Report {
                 add(match ticket.outcome {
                     TicketOutcome::Assigned { .. } => "tickets matched",
                     TicketOutcome::Cancelled => "tickets cancelled",
+                    TicketOutcome::Declined => "ready checks declined",
+                    TicketOutcome::Missed => "ready checks missed",
                 });
             }
         }
-        const ORDER: [&str; 9] = [
+        const ORDER: [&str; 12] = [
             "bought",
             "found nothing left",
             "admitted, did not buy",
@@ -74,6 +91,9 @@ impl Report {
             "came after the end",
             "tickets matched",
             "tickets cancelled",
+            "ready checks declined",
+            "ready checks missed",
+            "interrupted",
             "lost to a panic",
         ];
         ORDER.into_iter().filter_map(|name| Some((name, *counts.get(name)?))).collect()
@@ -113,11 +133,12 @@ impl Report {
             })
             .collect();
         json!({
-            "scenario": self.name, "seed": self.seed, "run": self.run, "began_at": self.began.to_rfc3339(),
+            "interrupted": self.is_interrupted(), "held_back_p99_ms": self.held_back(),
+            "sign_in": self.sign_in, "scenario": self.name, "seed": self.seed, "run": self.run, "began_at": self.began.to_rfc3339(),
             "seconds": self.took.as_secs_f64(), "players": self.history.players.len(), "holds": self.is_clean(),
             "checks": checks, "outcomes": self.outcomes().into_iter().collect::<BTreeMap<_, _>>(),
             "owed_notifications": self.owed(), "requests": counts.requests, "retries": counts.retries, "notifications": counts.notified,
-            "reconnects": counts.reconnects, "renewals": counts.renewals, "calls": calls, "each_second": seconds,
+            "reconnects": counts.reconnects, "silences": counts.silences, "renewals": counts.renewals, "calls": calls, "each_second": seconds,
             "marks": self.figures.marks.iter().map(|(at, what)| json!({ "second": at, "what": what })).collect::<Vec<_>>(),
         })
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::Clock;
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use uuid::Uuid;
 
@@ -35,13 +36,15 @@ pub struct Options {
     pub name: String,
     pub seed: u64,
     pub clock: Clock,
+    /// Becomes true when the run is to end: players stop where they are, and what they saw is checked.
+    pub stop: watch::Receiver<bool>,
     /// Processes of the simulator that are killed and restarted during the run.
     pub faults: Option<Processes>,
 }
 
 /// Runs a scenario. Fails if the instance cannot be prepared, or a task of the simulator itself does; broken promises are in the report.
 pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
-    let Options { scenario, name, seed, faults, clock } = options;
+    let Options { scenario, name, seed, faults, clock, stop } = options;
     raise_file_limit();
     let began = clock.now();
     let meter = Arc::new(Meter::new());
@@ -61,6 +64,7 @@ pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
         drop_id: None,
         users: Mutex::default(),
         queue: None,
+        stop,
     };
     prepare(&mut world).await?;
     let world = Arc::new(world);
@@ -93,6 +97,7 @@ pub async fn run(options: Options, target: Target) -> Result<Report, GaveUp> {
         name,
         seed,
         run: world.run.clone(),
+        sign_in: world.target.sign_in.describe(),
         began,
         took: started.elapsed(),
         scenario: world.scenario.clone(),
@@ -153,8 +158,14 @@ async fn cause_faults(world: Arc<World>, mut processes: Processes) -> Result<Pro
     let plan = world.scenario.faults;
     let mut random = fastrand::Rng::with_seed(world.seed);
     let all = u64::from(world.scenario.players);
+    // In a random order, but each of them before one is killed again.
+    let mut next: Vec<usize> = Vec::new();
     while world.api.meter.counts().finished < all {
-        let (until, victim) = (Instant::now() + plan.every, random.usize(..processes.count()));
+        if next.is_empty() {
+            next.extend(0..processes.count());
+            random.shuffle(&mut next);
+        }
+        let (until, victim) = (Instant::now() + plan.every, next.pop().unwrap_or_default());
         while Instant::now() < until && world.api.meter.counts().finished < all {
             sleep(Duration::from_millis(200)).await;
         }

@@ -48,9 +48,11 @@ pub enum Curve {
 /// What is true of all players.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
-    pub on_two_devices: f64,
+    pub on_more_devices: f64,
+    pub devices: u32,
     pub away: f64,
     pub away_for: Duration,
+    pub away_times: u32,
     pub thinking: Duration,
 }
 
@@ -74,6 +76,7 @@ pub struct MatchPlan {
     /// None means the first queue that the gateway lists.
     pub queue: Option<String>,
     pub matches: u32,
+    pub declines: f64,
     pub patience: Duration,
 }
 
@@ -156,9 +159,11 @@ impl Section for Arrival {
 impl Section for Habits {
     fn read(reader: &mut Reader<'_>) -> Self {
         Self {
-            on_two_devices: share(reader, "on_two_devices"),
+            on_more_devices: share(reader, "on_more_devices"),
+            devices: reader.get_within("devices", 2..=16),
             away: share(reader, "away"),
             away_for: reader.get_within("away_for", Duration::ZERO..=HOUR),
+            away_times: reader.get_within("away_times", 1..=100),
             thinking: reader.get_within("thinking", Duration::ZERO..=HOUR),
         }
     }
@@ -187,6 +192,7 @@ impl Section for MatchPlan {
             share: share(reader, "share"),
             queue: Some(reader.get::<String>("queue")).filter(|queue| !queue.is_empty()),
             matches: reader.get_within("matches", 1..=1_000),
+            declines: share(reader, "declines"),
             patience: reader.get_within("patience", Duration::from_secs(1)..=HOUR),
         }
     }

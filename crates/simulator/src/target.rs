@@ -61,6 +61,17 @@ impl std::fmt::Debug for Payments {
     }
 }
 
+impl SignIn {
+    /// Says for the report how players sign in. None of them walks through a sign-in page.
+    pub(crate) const fn describe(&self) -> &'static str {
+        match self {
+            Self::Builtin => "access tokens from the admin API",
+            Self::Own(_) => "access tokens of the simulator's own issuer",
+            Self::Tokens(_) => "access tokens of a file",
+        }
+    }
+}
+
 impl Target {
     /// Returns whether a player can get another token.
     pub(crate) const fn can_renew(&self) -> bool {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use base::Clock;
 use reqwest::Client;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::{Api, GaveUp};
@@ -31,9 +32,21 @@ pub(crate) struct World {
     pub(crate) users: Mutex<HashMap<String, String>>,
     /// The queue, if players look for matches.
     pub(crate) queue: Option<String>,
+    /// True once the run is to end.
+    pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl World {
+    /// Runs `work`. Returns none if the run is stopped first.
+    pub(crate) async fn until_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            // Nobody can stop a run whose sender is gone.
+            Ok(_) = stop.wait_for(|is_stopped| *is_stopped) => None,
+            result = work => Some(result),
+        }
+    }
+
     /// Notes whose user this is. Fails if it is that of another player: no check could tell the two apart.
     pub(crate) fn claim_user(&self, user: &str, player: &str) -> Result<(), GaveUp> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);

@@ -131,15 +131,16 @@ impl<'a> Decider<'a> {
         self.expired.extend(expired);
         self.joined += 1;
         let lane = drop.terms.lane(|resource| owns.iter().any(|owned| owned == resource));
-        // A planted fault puts this player at the front.
-        let number = if fault::is_planted("drops.inverted_line") { 0 } else { self.joined };
+        // Planted faults put this player at the front. The second one also says that nobody has joined before.
+        let number = if fault::is_planted("drops.inverted_join") { 0 } else { self.joined };
+        let counted = if fault::is_planted("drops.inverted_line") { 0 } else { number };
         let entry = LineEntry {
             user: join.user,
             account: join.account,
             state: EntryState::Waiting,
             left_reason: None,
-            number: self.joined,
-            place: drop.place_of(join.user, lane, number),
+            number,
+            place: drop.place_of(join.user, lane, counted),
             joined_at: now,
             admission: AdmissionId::generate(),
             entered_at: None,

@@ -18,6 +18,7 @@ use base::{Clock, Timestamp};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use runtime::fault;
 use tokio::sync::{Notify, broadcast};
 
 use self::backfills::MemoryBackfill;
@@ -322,6 +323,11 @@ impl Memory {
                 // A shared assignment is repeated for all tickets.
                 let assignments = group.assignments.all().iter();
                 for (id, assignment) in group.tickets.iter().zip(assignments.cycle()) {
+                    // A planted fault leaves the ticket in the queue, so that it gets into a second match.
+                    if fault::is_planted("matchmaking.double_assignment") {
+                        state.pending.remove(id);
+                        continue;
+                    }
                     state.assign(id, assignment, expiry);
                 }
                 matches.extend_from_slice(&group.encoded_match);

@@ -14,6 +14,12 @@ use super::{ConfigArgs, OperatorArgs, key_and_value};
 ///
 /// Runs against a running `playhouse dev` on this machine, or against the instance of --gateway and --admin. It creates players and a drop
 /// there, so do not point it at an instance that real players use. With --processes it starts its own processes on the stores of --config.
+///
+/// Ctrl-C or SIGTERM ends the run: players stop where they are, what they saw is checked, and the processes of --processes end. A second
+/// signal stops at once.
+///
+/// Exit codes: 0 all checks passed, 1 a promise is broken or the run failed, 2 wrong command line or scenario, 3 stopped by a signal, and
+/// what was checked holds.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse simulate                                          2,000 players against `playhouse dev`

@@ -191,3 +191,43 @@ pub(super) fn query<'a>(
     let given: Vec<String> = given.collect();
     if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Serves the index of an admin API that names this file, and returns the port.
+    fn serve_index(file: &Path) -> u16 {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let index = serde_json::json!({ "operator_token_file": file }).to_string();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let length = index.len();
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+                let _ = write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{index}");
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn token_file_of_a_foreign_process_is_not_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let token = format!("{TOKEN_PREFIX}{}", "a1".repeat(32));
+        std::fs::write(&file, &token).unwrap();
+        let (port, client) = (serve_index(&file), Client::new());
+        assert_eq!(token_of_dev(&client, &format!("http://127.0.0.1:{port}")).await, Some(token));
+        // The same process at an address that is not a loopback one.
+        assert_eq!(token_of_dev(&client, &format!("http://0.0.0.0:{port}")).await, None);
+        // Another file of the user.
+        std::fs::write(&file, "a-secret-of-another-program").unwrap();
+        assert_eq!(token_of_dev(&client, &format!("http://127.0.0.1:{port}")).await, None);
+    }
+}

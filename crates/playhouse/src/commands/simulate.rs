@@ -1,6 +1,7 @@
 //! `playhouse simulate`
 
 use std::collections::HashSet;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,8 +9,10 @@ use anyhow::{Context, bail};
 use base::Clock;
 use config::Layers;
 use http_server::TokenHash;
+use runtime::lifecycle::Signals;
 use simulator::scenario::{self, BUILTIN};
 use simulator::{Options, Payments, ProcessPlan, Processes, Scenario, SignIn, Target};
+use tokio::sync::watch;
 
 use super::admin::AdminClient;
 use super::token::new_token;
@@ -33,16 +36,41 @@ pub(super) async fn run(args: Simulate) -> anyhow::Result<ExitStatus> {
         return Ok(ExitStatus::Done);
     }
     let scenario = read(&args)?;
+    let mut signals = Signals::listen()?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::select! {
+        ended = simulate(args, scenario, stopped) => ended,
+        // Ends the processes of --processes, too: they are dropped with the simulation.
+        signal = second(&mut signals, &stop) => bail!("{signal} again: stopped at once, and nothing was read back"),
+    }
+}
+
+/// Stops the run at the first signal. Returns the second one.
+async fn second(signals: &mut Signals, stop: &watch::Sender<bool>) -> &'static str {
+    let signal = signals.next().await;
+    // Nobody is helped by a simulation that goes on because this cannot be written.
+    let _ = writeln!(
+        io::stderr(),
+        "{signal}: the players stop, and what they saw is checked. Again to stop at once."
+    );
+    stop.send_replace(true);
+    signals.next().await
+}
+
+async fn simulate(
+    args: Simulate,
+    scenario: Scenario,
+    mut stop: watch::Receiver<bool>,
+) -> anyhow::Result<ExitStatus> {
     let seed = args.seed.unwrap_or_else(|| u64::from(uuid::Uuid::new_v4().as_fields().0));
-    let (target, processes) = match args.processes {
-        Some(count) => {
-            let (processes, target) = start(&args, count).await?;
-            (target, Some(processes))
-        }
-        None => (find(&args, &scenario).await?, None),
+    let prepared = tokio::select! {
+        prepared = prepare(&args, &scenario) => prepared?,
+        Ok(_) = stop.wait_for(|is_stopped| *is_stopped) => bail!("stopped before a player arrived"),
     };
+    let (target, processes) = prepared;
     let (faults, kept) = if args.faults { (processes, None) } else { (None, processes) };
-    let options = Options { scenario, name: args.scenario.clone(), seed, clock: Clock::system(), faults };
+    let options =
+        Options { scenario, name: args.scenario.clone(), seed, clock: Clock::system(), stop, faults };
     let report = simulator::run(options, target).await?;
     drop(kept);
     if let Some(file) = &args.json {
@@ -53,7 +81,22 @@ pub(super) async fn run(args: Simulate) -> anyhow::Result<ExitStatus> {
         write(file, &console::standalone_page(&title, QUESTION, &report.to_view()))?;
     }
     print(&report.to_string())?;
-    Ok(if report.is_clean() { ExitStatus::Done } else { ExitStatus::Failed })
+    Ok(match (report.is_clean(), report.is_interrupted()) {
+        (false, _) => ExitStatus::Failed,
+        (true, true) => ExitStatus::CutOff,
+        (true, false) => ExitStatus::Done,
+    })
+}
+
+/// Starts processes, or finds the running instance.
+async fn prepare(args: &Simulate, scenario: &Scenario) -> anyhow::Result<(Target, Option<Processes>)> {
+    Ok(match args.processes {
+        Some(count) => {
+            let (processes, target) = start(args, count).await?;
+            (target, Some(processes))
+        }
+        None => (find(args, scenario).await?, None),
+    })
 }
 
 /// Returns the first sentence of a scenario's comment.

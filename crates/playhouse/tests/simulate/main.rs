@@ -10,6 +10,8 @@ mod outages;
 mod planted;
 mod progress;
 mod scenarios;
+mod signals;
+mod silence;
 mod tokens;
 
 use std::collections::HashMap;
@@ -33,8 +35,13 @@ struct Dev {
 
 impl Dev {
     async fn start(change: impl FnOnce(Program) -> Program) -> Self {
-        let ports = ["gateway", "service-api", "admin", "open-match"]
-            .map(|name| [format!("--{name}-port"), "0".to_owned()]);
+        Self::start_at(0, change).await
+    }
+
+    /// Starts it with this port of the gateway; 0 is any.
+    async fn start_at(gateway: u16, change: impl FnOnce(Program) -> Program) -> Self {
+        let ports = [("gateway", gateway), ("service-api", 0), ("admin", 0), ("open-match", 0)]
+            .map(|(name, port)| [format!("--{name}-port"), port.to_string()]);
         let mut args = vec!["dev".to_owned(), "--ephemeral".to_owned(), "--print-addresses".to_owned()];
         args.extend(ports.into_iter().flatten());
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -52,10 +59,40 @@ impl Dev {
         simulate(folder, &[&self.own_args(), args].concat()).await
     }
 
+    /// Gives the queue of the demo a ready check.
+    async fn ask_players(&self, ready_check: &str) {
+        let client = reqwest::Client::new();
+        let url = |path: &str| format!("http://{}/definitions{path}", self.addresses["admin"]);
+        let token = &self.addresses["operator_token"];
+        let text = format!("players = 2\nassigner = \"demo\"\nready_check = \"{ready_check}\"\n");
+        let body = serde_json::json!({ "text": text });
+        let set = client.put(url("/profile/duel")).bearer_auth(token).json(&body).send().await.unwrap();
+        assert!(set.status().is_success(), "{}", set.text().await.unwrap());
+        testkit::eventually("the profile is active", PATIENCE, async || {
+            let listed = client.get(url("")).bearer_auth(token).send().await.unwrap();
+            let listed: Value = listed.json().await.unwrap();
+            if listed["active_revision"] == 1 { Ok(()) } else { Err(listed) }
+        })
+        .await;
+    }
+
     /// Returns the arguments that lead the simulator to this process.
     fn own_args(&self) -> [&str; 4] {
         ["--gateway", &self.addresses["gateway"], "--admin", &self.addresses["admin"]]
     }
+}
+
+/// Writes the configuration of processes on these stores, with a queue. Returns its path.
+fn fleet_config(folder: &Folder, database: &str, redis: &str, nats: &str) -> String {
+    let config = folder.path().join("fleet.toml");
+    let text = format!(
+        "[db]\nurl = \"{database}\"\nmigrate = true\n[redis]\nurl = \"{redis}\"\n[bus]\nurl = \"{nats}\"\n[locks]\nbuckets = 1000\n\
+         [gateway.session]\nkeys = [\"0123456789abcdef0123456789abcdef\"]\n\
+         [matchmaking.profiles.duel]\nplayers = 2\nassigner = \"any\"\n\
+         [matchmaking.assigners.any]\naddresses = [\"{{match_id}}.test:7777\"]\n[matchmaking.queues.duel]\n",
+    );
+    std::fs::write(&config, text).unwrap();
+    config.to_str().unwrap().to_owned()
 }
 
 /// Runs the simulator. Returns its exit code, its report as text, and as JSON.
@@ -101,16 +138,34 @@ async fn healthy_instance_keeps_every_promise() {
     for template in ["drop-admitted", "order-paid", "entitlement-granted", "match-made"] {
         assert!(report["owed_notifications"][template].as_u64() >= Some(40), "{template}: {report}");
     }
-    assert_self_contained(&html);
+    assert!(self_contained(&html).contains("All checks passed."));
+    assert_documented(&report);
 }
 
-/// Fails unless the page loads nothing and has its charts.
-fn assert_self_contained(html: &Path) {
+/// Returns the page. Fails unless it loads nothing and has its charts.
+fn self_contained(html: &Path) -> String {
     let page = std::fs::read_to_string(html).unwrap();
     for forbidden in ["src=", "url(", "@import", "<script", "<link"] {
         assert!(!page.contains(forbidden), "{forbidden}");
     }
-    assert!(page.contains("<svg") && page.contains("Players in line") && page.contains("All checks passed."));
+    assert!(page.contains("<svg") && page.contains("Players in line"));
+    page
+}
+
+/// Fails unless the guide names each field of the report.
+fn assert_documented(report: &Value) {
+    let guide = include_str!("../../../../docs/guides/simulate.md");
+    let (_, section) = guide.split_once("## The report as JSON").unwrap();
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<String>>();
+    let mut names = fields(report);
+    names.extend(fields(&report["checks"]));
+    names.extend(fields(&report["checks"]["nobody_lost"]));
+    names.extend(fields(&report["calls"]["home"]));
+    names.extend(fields(&report["each_second"][0]));
+    names.extend(fields(&report["marks"][0]));
+    for name in names {
+        assert!(section.contains(&format!("`{name}`")), "{name} is not documented");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,11 +18,11 @@ async fn dev(data: &Folder, like: Option<&Dev>) -> Dev {
 }
 
 /// Waits until the drop of the simulation is open, and units were sold.
-async fn sale_goes_on(dev: &Dev) {
+pub(super) async fn sale_goes_on(dev: &Dev, token: &str) {
     let client = reqwest::Client::new();
     let get = async |path: &str| -> Value {
         let url = format!("http://{}{path}", dev.addresses["admin"]);
-        let response = client.get(url).bearer_auth(OPERATOR_TOKEN).send().await.unwrap();
+        let response = client.get(url).bearer_auth(token).send().await.unwrap();
         response.json().await.unwrap()
     };
     eventually("units are sold", PATIENCE, async || {
@@ -54,7 +54,7 @@ async fn refused_tokens_are_renewed() {
     let first = dev(&data, None).await;
     let program = simulator(&folder, &slow_sale(&first, &[]));
     let running = program.env("PLAYHOUSE_OPERATOR_TOKEN", OPERATOR_TOKEN).start().unwrap();
-    sale_goes_on(&first).await;
+    sale_goes_on(&first, OPERATOR_TOKEN).await;
     first.running.sigterm();
     first.running.wait(PATIENCE).await;
     let _second = dev(&data, Some(&first)).await;
@@ -70,7 +70,7 @@ async fn players_of_an_instance_that_ended_are_in_the_report() {
     let dev = dev(&data, None).await;
     let program = simulator(&folder, &slow_sale(&dev, &["--with", "give_up=10s"]));
     let running = program.env("PLAYHOUSE_OPERATOR_TOKEN", OPERATOR_TOKEN).start().unwrap();
-    sale_goes_on(&dev).await;
+    sale_goes_on(&dev, OPERATOR_TOKEN).await;
     dev.running.kill();
     let (code, text, report) = finished(&folder, &running).await;
     assert_eq!(code, Some(1), "{text}");

@@ -48,6 +48,30 @@ async fn admissions_that_expire_are_checked() {
     assert!(report["owed_notifications"]["drop-admission-expired"].as_u64() >= Some(5), "{report}");
 }
 
+/// A duel that asks its players. Some decline, and some are away.
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_with_a_ready_check_keeps_every_promise() {
+    let (dev, folder) = (Dev::start(|program| program).await, Folder::fresh().unwrap());
+    dev.ask_players("3s").await;
+    let mut args = vec!["--scenario", "ladder-evening", "--players", "40"];
+    let with = [
+        "arrival.over=4s",
+        "matchmaking.declines=0.2",
+        "players_are.away=0.4",
+        "players_are.away_times=2",
+        "players_are.on_more_devices=0.5",
+        "players_are.devices=3",
+    ];
+    args.extend(with.iter().flat_map(|with| ["--with", with]));
+    let (code, text, report) = dev.simulate(&folder, &args).await;
+    assert_eq!(code, Some(0), "{text}");
+    let count = |name: &str| report["outcomes"][name].as_u64().unwrap_or_default();
+    let [matched, declined] = ["tickets matched", "ready checks declined"].map(count);
+    assert!(matched >= 40 && declined >= 2, "{text}");
+    assert_eq!(matched + declined + count("tickets cancelled") + count("ready checks missed"), 120, "{text}");
+    assert!(report["calls"]["accept"]["count"].as_u64() >= Some(matched), "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn printed_scenario_runs_as_the_scenario() {
     let folder = Folder::fresh().unwrap();
@@ -57,9 +81,12 @@ async fn printed_scenario_runs_as_the_scenario() {
     assert!(text.contains("\nstock = 100\n") && text.contains("\ncurve = \"burst\"\n"), "{text}");
     let file = folder.path().join("mine.toml");
     std::fs::write(&file, text).unwrap();
-    // It is read, and then nothing answers.
-    let args = ["--scenario", file.to_str().unwrap(), "--admin", "127.0.0.1:1"];
-    let (code, text, _) = simulate(&folder, &args).await;
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("playhouse dev"), "{text}");
+    let dev = Dev::start(|program| program).await;
+    let args = ["--scenario", file.to_str().unwrap(), "--players", "120", "--with", "drop.stock=20"];
+    let (code, text, report) = dev.simulate(&folder, &args).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(
+        (&report["scenario"], &report["outcomes"]["bought"]),
+        (&file.to_str().unwrap().into(), &20.into())
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::history::{DropTruth, History, LineEntry, Purchase};
+use crate::history::{DropTruth, History, Join, LineEntry, PlayerHistory, Purchase};
 
 /// Finds players who joined and are not in the line.
 pub(super) fn missing(history: &History) -> impl Iterator<Item = String> + '_ {
@@ -19,15 +19,17 @@ pub(super) fn missing(history: &History) -> impl Iterator<Item = String> + '_ {
 /// Finds players who were admitted before somebody ahead of them.
 pub(super) fn overtaken(history: &History) -> Vec<String> {
     let Some(DropTruth { line, .. }) = &history.drop else { return Vec::new() };
-    let names: HashMap<&str, &str> =
-        history.players.iter().map(|player| (player.user_id.as_str(), player.name.as_str())).collect();
+    let players: HashMap<&str, &PlayerHistory> =
+        history.players.iter().map(|player| (player.user_id.as_str(), player)).collect();
     let name = |entry: &LineEntry| {
-        let name = names.get(entry.user_id.as_str()).copied().unwrap_or("another player");
+        let name = players.get(entry.user_id.as_str()).map_or("another player", |player| &player.name);
         format!("{name} ({}, place {})", entry.user_id, entry.place)
     };
+    let joined = |entry: &LineEntry| players.get(entry.user_id.as_str())?.joined;
     let mut line: Vec<&LineEntry> = line.iter().collect();
     line.sort_unstable_by_key(|entry| (entry.place, &entry.user_id));
     let mut found = out_of_turn(&line, &name);
+    found.extend(out_of_sight(&line, &name, &joined));
     // From the back: the earliest admission behind each place.
     let mut first_behind: Option<&LineEntry> = None;
     for entry in line.iter().rev() {
@@ -74,6 +76,38 @@ fn out_of_turn(line: &[&LineEntry], name: &dyn Fn(&LineEntry) -> String) -> Vec<
                 ));
             }
             _ => latest = Some(entry),
+        }
+    }
+    found
+}
+
+/// Finds players whose place is not what they saw. Who was answered before another one sent the join is ahead of that one; and who was ahead
+/// at the join still is. The instance says neither: it could be wrong about the order of the joins, too.
+fn out_of_sight(
+    line: &[&LineEntry],
+    name: &dyn Fn(&LineEntry) -> String,
+    joined: &dyn Fn(&LineEntry) -> Option<Join>,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    // From the back: the earliest response behind each place.
+    let mut first_behind: Option<(&LineEntry, Join)> = None;
+    for (rank, entry) in line.iter().enumerate().rev() {
+        let Some(join) = joined(entry) else { continue };
+        if let Some((behind, told)) = first_behind.filter(|(_, told)| told.answered < join.sent) {
+            found.push(format!(
+                "{} joined after {:.3} s and is ahead of {}, who had been answered after {:.3} s",
+                name(entry),
+                join.sent.as_secs_f64(),
+                name(behind),
+                told.answered.as_secs_f64(),
+            ));
+        }
+        if let Some(ahead) = join.ahead.filter(|ahead| *ahead > rank as u64) {
+            let was = if ahead == 1 { "1 player was".to_owned() } else { format!("{ahead} players were") };
+            found.push(format!("{} was told that {was} ahead, and {rank} are", name(entry)));
+        }
+        if first_behind.is_none_or(|(_, told)| join.answered < told.answered) {
+            first_behind = Some((entry, join));
         }
     }
     found

@@ -26,18 +26,22 @@ pub(super) fn doubled(history: &History) -> Vec<String> {
                 _ if matches.is_some_and(|matches| matches.len() > 1) => {
                     found.push(format!("the ticket {id} of {name} is in the matches {}", names()));
                 }
-                TicketOutcome::Cancelled if matches.is_some() => {
-                    found.push(format!(
-                        "the ticket {id} of {name} was cancelled and is in the match {}",
-                        names()
-                    ));
+                TicketOutcome::Cancelled | TicketOutcome::Declined | TicketOutcome::Missed
+                    if matches.is_some() =>
+                {
+                    let what = match ticket.outcome {
+                        TicketOutcome::Declined => "declined its match",
+                        TicketOutcome::Missed => "missed its ready check",
+                        _ => "was cancelled",
+                    };
+                    found.push(format!("the ticket {id} of {name} {what} and is in the match {}", names()));
                 }
                 TicketOutcome::Assigned { connection } => {
                     matches.into_iter().flatten().for_each(|one| {
                         servers.entry(one).or_default().insert(connection);
                     });
                 }
-                TicketOutcome::Cancelled => {}
+                _ => {}
             }
         }
     }

@@ -139,11 +139,20 @@ fn of_player(player: &PlayerHistory) -> Vec<String> {
             found.push(format!("{name} was notified twice: {id} is a second {template} of {subject}"));
         }
     }
+    found.extend(skipped(player).map(|what| format!("the inbox of {name} {what}")));
     for (number, device) in player.devices.iter().enumerate() {
         found
             .extend(of_device(player, device).map(|what| format!("device {} of {name}: {what}", number + 1)));
     }
     found
+}
+
+/// Finds positions that an inbox skips or repeats. It was read in order.
+fn skipped(player: &PlayerHistory) -> impl Iterator<Item = String> {
+    let before = std::iter::once(player.from).chain(player.inbox.iter().map(|one| one.position));
+    before.zip(&player.inbox).filter(|(before, one)| one.position != before + 1).map(|(before, one)| {
+        format!("has {} at position {} after position {before}", one.notification_id, one.position)
+    })
 }
 
 fn of_device(player: &PlayerHistory, device: &DeviceHistory) -> impl Iterator<Item = String> {

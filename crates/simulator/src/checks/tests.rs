@@ -1,5 +1,7 @@
 //! Each kind of violation is found and named. A clean history has none.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -51,6 +53,9 @@ fn clean(count: usize, stock: usize) -> History {
         } else {
             TicketOutcome::Cancelled
         };
+        let at = Duration::from_millis(number as u64 / 3 * 10);
+        let joined =
+            Join { sent: at, answered: at + Duration::from_millis(10), ahead: Some(number as u64 / 3) };
         line.push(LineEntry {
             user_id: user_id.clone(),
             state: if admission_expired { "EXPIRED" } else { "ENTERED" }.to_owned(),
@@ -62,6 +67,7 @@ fn clean(count: usize, stock: usize) -> History {
         history.players.push(PlayerHistory {
             name: format!("player-{number}"),
             user_id,
+            joined: Some(joined),
             purchase: Some(if is_buyer { Purchase::Bought { order_id } } else { Purchase::SoldOut }),
             orders: orders.into_iter().collect(),
             owned: u64::from(is_buyer),
@@ -128,9 +134,7 @@ fn ticket_in_two_matches_is_found() {
             ticket_ids: vec!["ticket-4".to_owned()],
             ..notification(9, "match-made")
         };
-        let player = &mut history.players[4];
-        player.inbox.push(second);
-        player.devices = vec![device(&player.inbox)];
+        add(&mut history.players[4], second);
     });
 }
 
@@ -345,6 +349,8 @@ fn player_who_joined_later_and_stands_ahead_is_found() {
     assert_finds(Promise::LineInOrder, &["player-7", "place 0", "join 7 against"], |history| {
         history.players[8].admission_expired = false;
         remove(&mut history.players[8], "drop-admission-expired");
+        history.players[8].inbox[1].position = 2;
+        history.players[8].devices = vec![device(&history.players[8].inbox)];
         let line = &mut drop_of(history).line;
         let entry = line.remove(7);
         line.iter_mut().for_each(|other| other.place += 1);
@@ -353,6 +359,63 @@ fn player_who_joined_later_and_stands_ahead_is_found() {
         line.iter_mut().for_each(|other| other.state = "LEFT".to_owned());
         line.push(LineEntry { place: 0, entered_at: None, state: "LEFT".to_owned(), ..entry });
     });
+}
+
+/// The instance is wrong about the joins as well: it says that the player who joined last was the first.
+#[test]
+fn player_who_is_ahead_of_those_who_were_answered_before_is_found() {
+    let words = ["player-7 (user-7, place 0) joined after 0.020 s", "ahead of player-2 (user-2, place 3)"];
+    assert_finds(Promise::LineInOrder, &words, |history| {
+        let line = &mut drop_of(history).line;
+        let mut first = line.remove(7);
+        (first.place, first.number) = (0, 0);
+        for other in line.iter_mut() {
+            (other.place, other.number) = (other.place + 1, other.number + 1);
+        }
+        line.push(first);
+        for entry in line {
+            entry.entered_at = Some("2026-01-01T00:00:00Z".to_owned());
+        }
+        // The response said so, too.
+        history.players[7].joined.as_mut().unwrap().ahead = Some(0);
+    });
+}
+
+#[test]
+fn player_who_is_further_ahead_than_told_is_found() {
+    let words = ["player-4 (user-4, place 4) was told that 5 players were ahead, and 4 are"];
+    assert_finds(Promise::LineInOrder, &words, |history| {
+        history.players[4].joined.as_mut().unwrap().ahead = Some(5);
+    });
+}
+
+#[test]
+fn position_that_an_inbox_skips_or_repeats_is_found() {
+    for (from, position, words) in
+        [(0, 7, "n3 at position 7 after position 2"), (0, 2, "n3 at position 2 after position 2")]
+    {
+        assert_finds(Promise::NotificationsOnceInOrder, &["the inbox of player-0", words], |history| {
+            let player = &mut history.players[0];
+            player.from = from;
+            player.inbox[2].position = position;
+            player.devices = vec![device(&player.inbox)];
+        });
+    }
+    assert_finds(Promise::NotificationsOnceInOrder, &["n1 at position 1 after position 3"], |history| {
+        history.players[0].from = 3;
+    });
+}
+
+#[test]
+fn declined_and_missed_tickets_in_a_match_are_found() {
+    for (outcome, what) in [
+        (TicketOutcome::Declined, "ticket-5 of player-5 declined its match and is in the match match-2"),
+        (TicketOutcome::Missed, "ticket-5 of player-5 missed its ready check and is in the match match-2"),
+    ] {
+        assert_finds(Promise::NoDoubleMatch, &[what], |history| {
+            history.players[5].tickets[0].outcome = outcome;
+        });
+    }
 }
 
 proptest! {

@@ -22,12 +22,15 @@ impl Player {
         let mut history = PlayerHistory {
             name: self.name.clone(),
             lost: std::mem::take(&mut self.lost),
+            is_interrupted: self.is_interrupted,
+            joined: self.joined.get().copied(),
             purchase: self.purchase.take(),
             tickets: std::mem::take(&mut self.tickets),
             ..PlayerHistory::default()
         };
         let Some(signed_in) = self.signed_in.take() else { return history };
         history.user_id.clone_from(&signed_in.user_id);
+        history.from = signed_in.from;
         if let Err(GaveUp(why)) = self.read(&signed_in, &mut history).await {
             history.lost.push(format!("cannot be read at the end: {why}"));
         }

@@ -15,17 +15,19 @@ impl fmt::Display for Report {
         let counts = &self.figures.counts;
         writeln!(
             f,
-            "{}: {} in {:.1} s, seed {}, run {}\n",
+            "{}: {} in {:.1} s, seed {}, run {}; players sign in with {}\n",
             self.name,
             counted(self.history.players.len() as u64, "player"),
             self.took.as_secs_f64(),
             self.seed,
             self.run,
+            self.sign_in,
         )?;
         let mut rows = self.outcomes();
         rows.extend([
             ("notifications on streams", counts.notified),
             ("reconnects", counts.reconnects),
+            ("silent streams given up", counts.silences),
             ("requests", counts.requests),
             ("retries", counts.retries),
             ("renewed access tokens", counts.renewals),
@@ -40,6 +42,7 @@ impl fmt::Display for Report {
             let (count, max) = (call.latency.len(), millis(call.latency.max()));
             writeln!(f, "  {name:<16} {count:>8} {:>9.1} {:>9.1} {max:>9.1}", at(0.5), at(0.99))?;
         }
+        writeln!(f, "  of which the simulator held requests back for a p99 of {:.1} ms", self.held_back())?;
         writeln!(f)?;
         for (at, what) in &self.figures.marks {
             writeln!(f, "  after {at:>5.1} s  {what}")?;
@@ -60,6 +63,11 @@ impl fmt::Display for Report {
             }
         }
         f.write_char('\n')?;
+        if self.is_interrupted() {
+            f.write_str(
+                "The run was stopped: players who had not finished are checked as far as they got.\n",
+            )?;
+        }
         if self.is_clean() {
             write!(f, "All checks passed.")
         } else {

@@ -32,6 +32,12 @@ impl Report {
                 format!("{} of {} promises are broken.", self.broken(), Promise::ALL.len()),
             )
         };
+        let section = if self.is_interrupted() {
+            let what = "The run was stopped. Players who had not finished are checked as far as they got.";
+            section.notice(Tone::Warning, what)
+        } else {
+            section
+        };
         let figure = |name: &str, count: u64| (name.to_owned(), Cell::number(count), None);
         let counts = &self.figures.counts;
         let mut figures = vec![figure("players", self.history.players.len() as u64)];
@@ -42,10 +48,13 @@ impl Report {
             ("Scenario", Cell::text(&self.name)),
             ("Began", Cell::Time(self.began)),
             ("Took", Cell::Duration(self.took)),
+            ("Players sign in with", Cell::text(self.sign_in)),
             ("Seed", Cell::code(self.seed.to_string())),
             ("Run", Cell::code(&self.run)),
             ("Retried requests", Cell::number(counts.retries)),
             ("Reconnects", Cell::number(counts.reconnects)),
+            ("Silent streams given up", Cell::number(counts.silences)),
+            ("Held back by the simulator, p99 ms", Cell::Decimal(self.held_back())),
             ("Renewed access tokens", Cell::number(counts.renewals)),
         ];
         section.block(Block::Figures(figures)).facts(facts)
