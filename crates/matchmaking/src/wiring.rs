@@ -14,8 +14,8 @@ use outbox::Outbox;
 use redis_store::{Redis, RedisUrl, Trial};
 use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, Loop, Need, OpenError, OpenMatchApi, OperatorRoute, Provided, Role, Screen, Service,
-    ServiceParts, ServiceStatus, Settings, StatusError,
+    Context, Dependency, JobKind, Loop, Need, OpenError, OpenMatchApi, OperatorRoute, Provided,
+    Role, Screen, Service, ServiceParts, ServiceStatus, Settings, StatusError,
 };
 
 use crate::allocation::{self, GiveBackWorker, Sweeper};
@@ -65,6 +65,10 @@ impl Service for Wiring {
     }
 
     fn figures(&self) -> Vec<Figure> {
+    fn jobs(&self) -> Vec<JobKind> {
+        allocation::jobs()
+    }
+
         console::figures()
     }
 
