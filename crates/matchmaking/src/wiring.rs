@@ -14,7 +14,7 @@ use outbox::Outbox;
 use redis_store::{Redis, RedisUrl, Trial};
 use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, JobKind, Loop, Need, OpenError, OpenMatchApi, OperatorRoute, Provided,
+    Context, Dependency, JobKind, Loop, Need, OpenError, OpenMatchApi, OperatorRoute, PlayerData, Provided,
     Role, Screen, Service, ServiceParts, ServiceStatus, Settings, StatusError,
 };
 
@@ -28,7 +28,7 @@ use crate::store::{RedisServers, TRIALS};
 use crate::{
     Allocations, Backend, BackfillCleaner, Config, DefinitionMetrics, Definitions, Engine, Frontend,
     MIGRATIONS, MatchRecorder, MatchmakingAdmin, MatchmakingConsole, Metrics, Parties, Players, Queries,
-    Recorder, Store, admin, backfills, console, events,
+    Recorder, Store, admin, backfills, console, events, parties,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -57,6 +57,7 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
         let routes = admin::operator_routes().into_iter().chain(backfills::admin::operator_routes());
+        let routes = routes.chain(parties::admin::operator_routes());
         routes.chain(allocation::operator_routes()).chain(definitions::admin::operator_routes()).collect()
     }
 
@@ -64,11 +65,15 @@ impl Service for Wiring {
         console::screens()
     }
 
-    fn figures(&self) -> Vec<Figure> {
     fn jobs(&self) -> Vec<JobKind> {
         allocation::jobs()
     }
 
+    fn player_data(&self) -> Vec<PlayerData> {
+        console::player_data()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
         console::figures()
     }
 

@@ -4,6 +4,7 @@ mod audit_log;
 mod drops;
 mod jobs;
 mod notifications;
+mod parties;
 mod players;
 mod rules;
 mod simulate;
@@ -25,6 +26,7 @@ pub(crate) use notifications::{
     BroadcastDraft, Broadcasts, BroadcastsCommand, DeadLetterFilter, DeadLetterSelection, Dlq, DlqCommand,
     Webhooks, WebhooksCommand,
 };
+pub(crate) use parties::{Parties, PartiesCommand};
 pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
 pub(crate) use rules::{DefinitionArgs, Rules, RulesCommand};
 pub(crate) use simulate::Simulate;
@@ -62,6 +64,7 @@ pub enum Command {
     Users(Users),
     Entitlements(Entitlements),
     Tickets(Tickets),
+    Parties(Parties),
     Backfills(Backfills),
     Rules(Rules),
     Allocations(Allocations),
@@ -542,9 +545,6 @@ pub struct Allocations {
     pub command: AllocationsCommand,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum AllocationsCommand {
-    /// List the newest abandoned matches, or those in one state, the longest in that state first
 /// Selects one call, or failed calls that match every given option.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("calls").required(true).multiple(true)
@@ -576,6 +576,9 @@ pub struct CallSelection {
     pub dry_run: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum AllocationsCommand {
+    /// List the newest abandoned matches, or those in one state, the longest in that state first
     List {
         /// The state of the calls: open ones are retried, failed ones wait for you
         #[arg(long, default_value = "all", value_parser = ["all", "open", "done", "failed", "skipped"])]
