@@ -1,6 +1,7 @@
 //! The screens of drops in the console.
 
 mod cockpit;
+mod export;
 mod line;
 mod orders;
 mod steps;
@@ -21,6 +22,7 @@ use crate::problem::problem;
 use crate::service::Drops;
 use crate::stock::Stock;
 
+pub(crate) use self::export::player_data;
 pub(crate) use self::steps::figures;
 pub use self::steps::steps;
 
