@@ -1,7 +1,7 @@
 //! The admin API of users: `/users`.
 
 use axum::Json;
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::IntoResponse;
 use base::Code;
 use http_server::{JsonBody, Problem, Query};
@@ -187,8 +187,13 @@ async fn download(
 ) -> Result<impl IntoResponse, Problem> {
     let export = console.export(user).await?;
     let name = format!("attachment; filename=\"player-{user}.json\"");
+    // It is personal data: no browser or proxy keeps it.
     Ok((
-        [(CONTENT_TYPE, "application/json".to_owned()), (CONTENT_DISPOSITION, name)],
+        [
+            (CONTENT_TYPE, "application/json".to_owned()),
+            (CONTENT_DISPOSITION, name),
+            (CACHE_CONTROL, "no-store".to_owned()),
+        ],
         format!("{export:#}\n"),
     ))
 }
@@ -199,8 +204,8 @@ impl PlayerConsole {
         let details = details(&self.accounts, user, MAX_LIMIT, MAX_LIMIT).await?;
         let encode = |error: serde_json::Error| problem(error.into());
         let mut export = serde_json::to_value(details).map_err(encode)?;
-        for data in self.accounts.all_player_data() {
-            export[data.name()] = data.export(user).await?;
+        for data in self.services.player_data() {
+            export[data.name] = data.export(self.provided.clone(), *user.as_uuid()).await?;
         }
         let subject = Subject::User(*user.as_uuid());
         let (steps, failed) = self.services.steps(&self.provided, &subject, MAX_LIMIT).await;

@@ -141,10 +141,12 @@ async fn show(console: PlayerConsole, request: ScreenRequest) -> Result<View, Pr
     )
     .map_err(problem)?;
     let subject = Subject::User(*user.as_uuid());
-    let data = accounts.all_player_data();
+    let data = console.services.player_data();
     let (timeline, parts) = tokio::join!(
         console.services.steps(&console.provided, &subject, STEPS),
-        join_all(data.iter().map(|data| async { (data.name(), data.sections(user).await) }))
+        join_all(data.iter().map(|data| async {
+            (data.name, data.sections(console.provided.clone(), *user.as_uuid()).await)
+        }))
     );
     let mut screen = View::titled(view.display_name.clone().unwrap_or_else(|| user.to_string()));
     screen = screen.section(facts(&view, &identities, &owned));

@@ -36,7 +36,6 @@ pub mod event;
 pub mod http;
 mod model;
 mod moderation;
-mod player_data;
 mod retry;
 mod service;
 mod steps;
@@ -54,7 +53,6 @@ pub use model::{
     SignInResult, UserId, UserState, UserView,
 };
 pub use moderation::{OnErase, OnSessionsEnd};
-pub use player_data::PlayerData;
 pub use wiring::{RIGHT, Wiring};
 
 /// The tables. Each has the user's id, so that a sharded database can be partitioned by user.

@@ -15,8 +15,8 @@ use crate::event::{self, EventData};
 use crate::model::{ACCOUNT_NAME, ACTOR, Claims, Identity};
 use crate::retry::retry_conflicts;
 use crate::{
-    Account, AccountId, DEFAULT_ACCOUNT, Error, OnErase, OnSessionsEnd, PlayerData, SignIn, SignInResult,
-    UserId, UserState, UserView, store,
+    Account, AccountId, DEFAULT_ACCOUNT, Error, OnErase, OnSessionsEnd, SignIn, SignInResult, UserId,
+    UserState, UserView, store,
 };
 
 pub(crate) const LINKED: &str = "identity.linked";
@@ -34,8 +34,6 @@ pub struct Inner {
     clock: Clock,
     /// Registered while services open, called when a user is erased.
     pub(crate) on_erase: RwLock<Vec<Arc<dyn OnErase>>>,
-    /// Registered while services open, read for the screen and the export of a user.
-    pub(crate) player_data: RwLock<Vec<Arc<dyn PlayerData>>>,
     /// Registered while services open, called when the sessions of a user end.
     pub(crate) on_sessions_end: RwLock<Vec<Arc<dyn OnSessionsEnd>>>,
 }
@@ -43,18 +41,13 @@ pub struct Inner {
 impl Accounts {
     /// `locks` and `outbox` must belong to the database `db`.
     pub fn new(db: Db, locks: LockManager, outbox: Outbox, clock: Clock) -> Self {
-        let (on_erase, on_sessions_end, player_data) = Default::default();
-        Self(Arc::new(Inner { db, locks, outbox, clock, on_erase, player_data, on_sessions_end }))
+        let (on_erase, on_sessions_end) = Default::default();
+        Self(Arc::new(Inner { db, locks, outbox, clock, on_erase, on_sessions_end }))
     }
 
     /// Registers a service that stores data about users. Hooks are called in the order of their registration.
     pub fn on_erase(&self, hook: Arc<dyn OnErase>) {
         self.on_erase.write().unwrap_or_else(PoisonError::into_inner).push(hook);
-    }
-
-    /// Registers a service whose data about users is shown and exported.
-    pub fn add_player_data(&self, data: Arc<dyn PlayerData>) {
-        self.player_data.write().unwrap_or_else(PoisonError::into_inner).push(data);
     }
 
     /// Registers a service that stores sessions of users.

@@ -42,7 +42,7 @@ impl Service for Wiring {
     }
 
     fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
-        let operations = ["ban", "unban", "erase"];
+        let operations = ["ban", "unban", "end-sessions", "erase"];
         operations
             .map(|operation| (RouteMethod::Post, format!("/internal/v1/users/{{user_id}}/{operation}")))
             .to_vec()

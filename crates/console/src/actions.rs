@@ -1,6 +1,8 @@
 //! The forms of actions, and the calls of the admin API that they make.
 
-use axum::body::{Body, Bytes, to_bytes};
+use std::collections::BTreeSet;
+
+use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use base::Code;
@@ -8,16 +10,16 @@ use base::id::{RequestId, Uuid};
 use http::header::{CONTENT_TYPE, LOCATION, SET_COOKIE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_server::{Connection, Problem};
-use screens::{FieldKind, Operation};
+use screens::{FieldKind, FormField, Operation, Place, Tone};
 use serde_json::Value;
 use service::{AdminApi, Open, Operator, OperatorRow};
 use tower::ServiceExt;
 use url::form_urlencoded;
 
-use crate::call::{Call, Entered, command};
+use crate::call::{Call, Entered, command, path};
 use crate::pages::{Flash, PageShell, html};
 use crate::registry::Console;
-use crate::render::{ActionForm, Input, form_page};
+use crate::render::{ActionForm, CHECK, CheckReport, Input, form_page};
 use crate::sign_in::own_path;
 
 /// The largest form, and the largest response of the admin API that is shown.
@@ -29,13 +31,17 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The header with the reason of a change.
 const NOTE: HeaderName = HeaderName::from_static("x-audit-note");
 
-/// A form as it is sent: the route, its parameters (`p.`), its fields (`f.`), the note, and the page to go back to.
+/// A form as it is sent: the route, its parameters (`p.`, or `e.` if the operator entered them), its fields (`f.`), the note, the page to
+/// go back to, and whether the call is only checked.
 #[derive(Debug, Default)]
 struct Submitted {
     route: String,
     entered: Entered,
+    /// The names of the parameters that the operator entered.
+    typed: BTreeSet<String>,
     note: String,
     back: String,
+    is_check: bool,
 }
 
 impl Submitted {
@@ -44,6 +50,9 @@ impl Submitted {
         for (name, value) in form_urlencoded::parse(encoded).into_owned() {
             if let Some(name) = name.strip_prefix("p.") {
                 submitted.entered.parameters.insert(name.to_owned(), value);
+            } else if let Some(name) = name.strip_prefix("e.") {
+                submitted.typed.insert(name.to_owned());
+                submitted.entered.parameters.insert(name.to_owned(), value);
             } else if let Some(name) = name.strip_prefix("f.") {
                 submitted.entered.fields.insert(name.to_owned(), value);
             } else {
@@ -51,6 +60,7 @@ impl Submitted {
                     "route" => submitted.route = value,
                     "note" => submitted.note = value,
                     "back" => submitted.back = value,
+                    CHECK => submitted.is_check = true,
                     _ => {}
                 }
             }
@@ -63,9 +73,37 @@ impl Submitted {
 
 /// `GET /console/action`: the form of an action.
 pub(crate) async fn form(Open(console): Open<Console>, operator: Operator, request: Request) -> Response {
-    let submitted = Submitted::parse(request.uri().query().unwrap_or_default().as_bytes());
+    let mut submitted = Submitted::parse(request.uri().query().unwrap_or_default().as_bytes());
+    let unread = begin(&console, &operator, &mut submitted).await.err();
     let page = FormPage { console: &console, operator: &operator, submitted: &submitted };
-    page.render(StatusCode::OK, None)
+    page.render(StatusCode::OK, &Outcome { error: unread.as_deref(), check: None })
+}
+
+/// Fills the fields that the link leaves empty with what the operation begins with, as the operator may read it.
+async fn begin(console: &Console, operator: &Operator, submitted: &mut Submitted) -> Result<(), String> {
+    let Some((_, operation)) = console.operation(&submitted.route) else { return Ok(()) };
+    let Some(pattern) = operation.begins_with else { return Ok(()) };
+    // A form that adds something begins empty.
+    let Ok(target) = path(pattern, &submitted.entered.parameters) else { return Ok(()) };
+    let starting = || "This process is still starting; try again.".to_owned();
+    let AdminApi(api) = console.api().ok_or_else(starting)?;
+    let mut request = Request::get(target).body(Body::empty()).map_err(|error| error.to_string())?;
+    request.extensions_mut().insert(operator.clone());
+    let response = api.oneshot(request).await.unwrap_or_else(|never| match never {});
+    if let Some(problem) = response.extensions().get::<Problem>() {
+        return Err(problem.text().to_owned());
+    }
+    let body = to_bytes(response.into_body(), MAX_BODY).await.unwrap_or_default();
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    for field in operation.fields {
+        let value = match &answer[field.source] {
+            Value::String(text) => text.clone(),
+            value @ (Value::Number(_) | Value::Bool(_)) => value.to_string(),
+            _ => continue,
+        };
+        submitted.entered.fields.entry(field.name.to_owned()).or_insert(value);
+    }
+    Ok(())
 }
 
 /// `POST /console/actions`: makes the call that a form describes, and goes back to the screen.
@@ -86,31 +124,36 @@ pub(crate) async fn submit(Open(console): Open<Console>, operator: Operator, req
     };
     let call = match Call::build(row, operation, &submitted.entered) {
         Ok(call) => call,
-        Err(text) => return page.render(StatusCode::UNPROCESSABLE_ENTITY, Some(&text)),
+        Err(text) => return page.fail(StatusCode::UNPROCESSABLE_ENTITY, &text),
     };
+    let is_check = submitted.is_check && operation.can_check;
+    let call = if is_check { call.into_check() } else { call };
     let Some(AdminApi(api)) = console.api() else {
         return page.refuse(Code::Unavailable, "This process is still starting; try again.");
     };
     let request = match api_request(&call, &submitted.note, &head, operator.clone()) {
         Ok(request) => request,
         Err(_) => {
-            return page.render(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                Some("The call cannot be made with these values."),
-            );
+            let text = "The call cannot be made with these values.";
+            return page.fail(StatusCode::UNPROCESSABLE_ENTITY, text);
         }
     };
     // The router cannot fail: its error type has no values.
     let response = api.oneshot(request).await.unwrap_or_else(|never| match never {});
     let status = response.status();
     if let Some(problem) = response.extensions().get::<Problem>() {
-        return page.render(status, Some(problem.text()));
+        return page.fail(status, problem.text());
     }
     let body = to_bytes(response.into_body(), MAX_BODY).await.unwrap_or_default();
     if !status.is_success() {
-        return page.render(status, Some(&String::from_utf8_lossy(&body)));
+        return page.fail(status, &String::from_utf8_lossy(&body));
     }
-    done(&submitted.back, operation, &body)
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if is_check {
+        let check = CheckReport { warnings: lines(&answer["warnings"]), diff: lines(&answer["diff"]) };
+        return page.render(status, &Outcome { error: None, check: Some(&check) });
+    }
+    done(&submitted.back, operation, &answer)
 }
 
 /// Builds the request for the router of the admin API, as the operator who sent the form.
@@ -147,18 +190,23 @@ fn api_request(
 }
 
 /// Goes back to the screen, or to the job that the action started.
-fn done(back: &str, operation: &Operation, body: &Bytes) -> Response {
-    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+fn done(back: &str, operation: &Operation, answer: &Value) -> Response {
     let to = match answer["job_id"].as_str() {
         Some(job) => format!("/console/jobs/{job}"),
         None => back.to_owned(),
     };
-    let summary = summary(&answer);
-    let text = format!("{}: done.{}{summary}", operation.label, if summary.is_empty() { "" } else { " " });
+    let summary = summary(answer);
+    let mut text =
+        format!("{}: done.{}{summary}", operation.label, if summary.is_empty() { "" } else { " " });
+    let warnings = lines(&answer["warnings"]);
+    let tone = if warnings.is_empty() { Tone::Good } else { Tone::Warning };
+    if !warnings.is_empty() {
+        text += &format!(". It may not work as written:\n{}", warnings.join("\n"));
+    }
     let mut response = StatusCode::SEE_OTHER.into_response();
     let headers = response.headers_mut();
     headers.insert(LOCATION, HeaderValue::from_str(&to).unwrap_or(HeaderValue::from_static("/console")));
-    headers.append(SET_COOKIE, Flash::good(text).cookie());
+    headers.append(SET_COOKIE, Flash { tone, text }.cookie());
     response
 }
 
@@ -175,6 +223,19 @@ fn summary(answer: &Value) -> String {
     let members = answer.as_object().into_iter().flatten().filter(|(name, _)| is_telling(name));
     let members = members.filter_map(|(name, value)| Some(format!("{name} {}", plain(value)?)));
     members.take(MEMBERS).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the lines of a list of texts.
+fn lines(value: &Value) -> Vec<String> {
+    let texts = value.as_array().into_iter().flatten();
+    texts.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+/// What the form shows about the last attempt.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome<'a> {
+    error: Option<&'a str>,
+    check: Option<&'a CheckReport>,
 }
 
 /// The page with the form of an action.
@@ -194,27 +255,40 @@ impl FormPage<'_> {
     }
 
     /// Shows the form with the values that were entered, and what went wrong.
-    fn render(&self, status: StatusCode, error: Option<&str>) -> Response {
-        let Submitted { route, entered, note, back } = self.submitted;
+    fn fail(&self, status: StatusCode, error: &str) -> Response {
+        self.render(status, &Outcome { error: Some(error), check: None })
+    }
+
+    /// Shows the form with the values that were entered.
+    fn render(&self, status: StatusCode, outcome: &Outcome<'_>) -> Response {
+        let Submitted { route, entered, typed, note, back, .. } = self.submitted;
         let Some((row, operation)) = self.console.operation(route) else {
             return self.refuse(Code::NotFound, "There is no such action.");
         };
-        let names: Vec<String> = operation.fields.iter().map(|field| format!("f.{}", field.name)).collect();
+        let prefix = |field: &FormField| if field.place == Place::Path { "e" } else { "f" };
+        let named = |field: &FormField| format!("{}.{}", prefix(field), field.name);
+        let names: Vec<String> = operation.fields.iter().map(named).collect();
         let is_hidden = |kind| matches!(kind, FieldKind::Hidden | FieldKind::HiddenNumber);
-        let value = |name: &str| entered.fields.get(name).map_or("", String::as_str);
-        let fields = || operation.fields.iter().zip(&names);
+        let is_of_link = |name: &str| entered.parameters.contains_key(name) && !typed.contains(name);
+        let value = |field: &FormField| {
+            let values = if field.place == Place::Path { &entered.parameters } else { &entered.fields };
+            values.get(field.name).map_or("", String::as_str)
+        };
+        let asked = |field: &FormField| field.place != Place::Path || !is_of_link(field.name);
+        let fields = || operation.fields.iter().zip(&names).filter(|(field, _)| asked(field));
         let inputs: Vec<Input<'_>> = fields()
             .filter(|(field, _)| !is_hidden(field.kind))
-            .map(|(field, name)| Input { name, field, value: value(field.name) })
+            .map(|(field, name)| Input { name, field, value: value(field) })
             .collect();
+        let parameters = entered.parameters.iter().filter(|(name, _)| is_of_link(name));
         let parameters: Vec<(String, &str)> =
-            entered.parameters.iter().map(|(name, value)| (format!("p.{name}"), value.as_str())).collect();
+            parameters.map(|(name, value)| (format!("p.{name}"), value.as_str())).collect();
         let mut hidden = vec![("route", route.as_str()), ("back", back.as_str())];
         hidden.extend(parameters.iter().map(|(name, value)| (name.as_str(), *value)));
         hidden.extend(
             fields()
                 .filter(|(field, _)| is_hidden(field.kind))
-                .map(|(field, name)| (name.as_str(), value(field.name))),
+                .map(|(field, name)| (name.as_str(), value(field))),
         );
         let form = ActionForm {
             label: operation.label,
@@ -225,7 +299,9 @@ impl FormPage<'_> {
             curl: &curl(row, operation, entered, self.console.origin()),
             command: &command(operation.command, entered),
             back,
-            error,
+            error: outcome.error,
+            can_check: operation.can_check,
+            check: outcome.check,
             note,
         };
         let shell = self.shell();
@@ -242,7 +318,8 @@ fn curl(row: &OperatorRow, operation: &Operation, entered: &Entered, origin: &st
             FieldKind::OneOf(words) => words.first().copied().unwrap_or_default().to_owned(),
             _ => field.name.to_uppercase(),
         };
-        let value = filled.fields.entry(field.name.to_owned()).or_default();
+        let values = if field.place == Place::Path { &mut filled.parameters } else { &mut filled.fields };
+        let value = values.entry(field.name.to_owned()).or_default();
         if value.trim().is_empty() && field.kind != FieldKind::Flag {
             *value = placeholder;
         }

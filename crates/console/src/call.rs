@@ -43,6 +43,13 @@ impl Call {
     pub(crate) fn build(row: &OperatorRow, operation: &Operation, entered: &Entered) -> Result<Self, String> {
         let (mut query, mut body) = (Vec::new(), Map::new());
         for field in operation.fields {
+            if field.place == Place::Path {
+                let is_given = entered.parameters.get(field.name).is_some_and(|text| !text.trim().is_empty());
+                if !is_given {
+                    return Err(format!("Fill in \"{}\".", field.label));
+                }
+                continue;
+            }
             let value = match entered.field(field.name) {
                 Some(text) => value_of(field, text)?,
                 None if field.kind == FieldKind::Flag => Value::Bool(false),
@@ -50,6 +57,8 @@ impl Call {
                 None => continue,
             };
             match field.place {
+                // Part of the target.
+                Place::Path => {}
                 Place::Query => query.push(format!("{}={}", field.name, escape(&plain(&value)))),
                 Place::Body => insert(&mut body, field.name, value),
             }
@@ -60,6 +69,14 @@ impl Call {
         }
         let has_body = operation.fields.iter().any(|field| field.place == Place::Body);
         Ok(Self { method: row.method(), target, body: has_body.then_some(Value::Object(body)) })
+    }
+
+    /// Makes a call that only checks what it would change.
+    pub(crate) fn into_check(mut self) -> Self {
+        if let Some(Value::Object(body)) = &mut self.body {
+            body.insert("dry_run".to_owned(), Value::Bool(true));
+        }
+        self
     }
 
     /// Returns the command that makes this call without the console. Its idempotency key is part of the text, so a command that is pasted
@@ -119,11 +136,11 @@ fn placeholders(part: &str) -> String {
 }
 
 /// Fills in the parameters of a path.
-fn path(pattern: &str, parameters: &BTreeMap<String, String>) -> Result<String, String> {
+pub(crate) fn path(pattern: &str, parameters: &BTreeMap<String, String>) -> Result<String, String> {
     let segment = |segment: &str| match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
         None => Ok(segment.to_owned()),
         Some(name) => match parameters.get(name).filter(|value| !value.is_empty()) {
-            Some(value) => Ok(escape(value)),
+            Some(value) => Ok(escape(value.trim())),
             None => Err(format!("The form has no {name}. Open it from its screen again.")),
         },
     };

@@ -164,14 +164,11 @@ pub(crate) struct Flash {
 impl Flash {
     /// The longest text, so that the cookie stays small.
     const MAX: usize = 600;
-
-    pub(crate) fn good(text: impl Into<String>) -> Self {
-        Self { tone: Tone::Good, text: text.into() }
-    }
+    const TONES: [(Tone, &'static str); 2] = [(Tone::Good, "good"), (Tone::Warning, "warning")];
 
     /// Returns the cookie that carries it to the next page.
     pub(crate) fn cookie(&self) -> HeaderValue {
-        let tone = if self.tone == Tone::Good { "good" } else { "bad" };
+        let tone = Self::TONES.iter().find(|(tone, _)| *tone == self.tone).map_or("bad", |(_, word)| word);
         let text: String = self.text.chars().take(Self::MAX).collect();
         let cookie =
             format!("{FLASH}={tone}.{}; Path=/console; Max-Age=60; HttpOnly; SameSite=Lax", escape(&text));
@@ -184,7 +181,7 @@ impl Flash {
 
     fn read(headers: &HeaderMap) -> Option<Self> {
         let (tone, text) = cookie(headers, FLASH)?.split_once('.')?;
-        let tone = if tone == "good" { Tone::Good } else { Tone::Bad };
+        let tone = Self::TONES.iter().find(|(_, word)| *word == tone).map_or(Tone::Bad, |(tone, _)| *tone);
         Some(Self { tone, text: percent_decode_str(text).decode_utf8().ok()?.into_owned() })
     }
 }
@@ -220,11 +217,13 @@ mod tests {
 
     #[test]
     fn flash_survives_its_cookie() {
-        let flash = Flash::good("Paused; \"Dragon\" – 100 %");
-        let cookie = flash.cookie();
-        let sent = cookie.to_str().unwrap().split(';').next().unwrap();
-        let headers =
-            HeaderMap::from_iter([(COOKIE, HeaderValue::from_str(&format!("a=b; {sent}")).unwrap())]);
-        assert_eq!(Flash::read(&headers), Some(flash));
+        for tone in [Tone::Good, Tone::Warning, Tone::Bad] {
+            let flash = Flash { tone, text: "Paused; \"Dragon\" – 100 %:\nsecond line".to_owned() };
+            let cookie = flash.cookie();
+            let sent = cookie.to_str().unwrap().split(';').next().unwrap();
+            let headers =
+                HeaderMap::from_iter([(COOKIE, HeaderValue::from_str(&format!("a=b; {sent}")).unwrap())]);
+            assert_eq!(Flash::read(&headers), Some(flash));
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use screens::{ActionLink, Section, View};
 use url::form_urlencoded::{Serializer, parse};
 
-pub(crate) use form::{ActionForm, Input, SignIn, error_page, form_page, sign_in_page};
+pub(crate) use form::{ActionForm, CHECK, CheckReport, Input, SignIn, error_page, form_page, sign_in_page};
 pub(crate) use shell::{MenuGroup, MenuItem, Search, Shell, page};
 
 use crate::markup::{Markup, tag};

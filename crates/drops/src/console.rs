@@ -1,6 +1,7 @@
 //! The screens of drops in the console.
 
 mod cockpit;
+mod export;
 mod line;
 mod orders;
 mod steps;
@@ -21,17 +22,16 @@ use crate::problem::problem;
 use crate::service::Drops;
 use crate::stock::Stock;
 
+pub(crate) use self::export::player_data;
 pub(crate) use self::steps::figures;
 pub use self::steps::steps;
 
-/// How many drops, orders, ledger entries or players a page lists.
+/// How many drops, orders, refunds, ledger entries or players a page lists.
 const PAGE: u32 = 50;
 /// How many drops that run are listed.
 const MAX_RUNNING: u32 = 50;
 /// How many rows are counted at most.
 const CAP: u64 = 10_000;
-/// How many due refunds are listed.
-const MAX_REFUNDS: u32 = 20;
 
 /// What the screens of drops read. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
@@ -92,8 +92,7 @@ async fn list(console: DropsConsole, request: ScreenRequest) -> Result<View, Pro
     if is_line_away {
         running_section = running_section.notice(Tone::Warning, LINE_AWAY);
     }
-    let due = console.orders.refunds_due(MAX_REFUNDS).await.map_err(problem)?;
-    let refunds = orders::refunds_section(&due);
+    let refunds = orders::refunds_section(&orders::refunds(&console, None, &request).await?);
     let limit = base::page::rows_to_read(PAGE);
     let mut all = store::list(db, WhichDrops::Before(before), limit).await.map_err(database_problem)?;
     let next = base::page::next_page(&mut all, PAGE, |last| format!("after={}", last.drop.id));

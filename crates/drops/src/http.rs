@@ -17,6 +17,8 @@ use http_server::Problem;
 use service::{Access, OperatorRoute, Provided, RouteMethod};
 use utoipa::OpenApi;
 
+use crate::orders::RefundKey;
+
 pub(crate) use views::kind_word as ledger_word;
 
 /// How many items a page has by default, and at most.
@@ -89,6 +91,11 @@ pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
 /// Parses an id in a path or a query.
 pub(crate) fn id<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|_| invalid(format!("{field} must be a UUID.")))
+}
+
+/// Parses the place in the list of refunds where a page begins.
+pub(crate) fn refund_key(field: &str, text: &str) -> Result<RefundKey, Problem> {
+    RefundKey::parse(text).ok_or_else(|| invalid(format!("{field} must be the `next` of an earlier page.")))
 }
 
 fn time(field: &str, text: &str) -> Result<Timestamp, Problem> {

@@ -30,6 +30,7 @@ mod grant;
 mod group;
 mod model;
 mod pay;
+mod refunds;
 mod sell;
 mod settle;
 pub(crate) mod store;
@@ -52,7 +53,8 @@ use crate::{OrderId, ReservationId};
 
 pub use event::{OrderChanged, PaymentChanged, events};
 use model::SurplusState;
-pub use model::{ListOrders, Order, OrderState, PaymentOutcome, RefundDue, Webhook, WebhookKind};
+pub use model::{ListOrders, Order, OrderState, PaymentOutcome, Webhook, WebhookKind};
+pub use refunds::{ListRefunds, RefundDue, RefundKey, RefundPage};
 
 /// How many orders one page lists at most.
 const MAX_LIST: u32 = 1_000;

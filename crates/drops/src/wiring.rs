@@ -14,8 +14,8 @@ use outbox::Outbox;
 use redis_store::Trial;
 use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, HomePart, Need, OpenError, OperatorRoute, PlayerRoute, Provided, Role, RouteMethod,
-    Screen, Service, ServiceParts, ServiceStatus, Settings, StatusError,
+    Context, Dependency, HomePart, Need, OpenError, OperatorRoute, PlayerData, PlayerRoute, Provided, Role,
+    RouteMethod, Screen, Service, ServiceParts, ServiceStatus, Settings, StatusError,
 };
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
@@ -67,6 +67,10 @@ impl Service for Wiring {
 
     fn screens(&self) -> Vec<Screen> {
         console::screens()
+    }
+
+    fn player_data(&self) -> Vec<PlayerData> {
+        console::player_data()
     }
 
     fn figures(&self) -> Vec<Figure> {

@@ -2,16 +2,14 @@
 
 use std::collections::HashSet;
 
-use account::{AccountId, Accounts, PlayerData, UserId};
+use account::{AccountId, Accounts, UserId};
 use base::{Code, Timestamp};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use http_server::Problem;
 use outbox::Outbox;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use screens::{ActionLink, Block, Cell, Filter, Link, Section, Table, Tone, View};
 use serde_json::{Value, json};
-use service::{Menu, Screen, ScreenRequest};
+use service::{Menu, PlayerData, Screen, ScreenRequest};
 
 use crate::admin::{FoundEntry, cursor, next_of};
 use crate::http::problem;
@@ -222,81 +220,79 @@ impl EntitlementConsole {
     }
 }
 
-impl PlayerData for EntitlementConsole {
-    fn name(&self) -> &'static str {
-        "entitlements"
+/// Returns what entitlements know about users.
+pub(crate) fn player_data() -> Vec<PlayerData> {
+    let sections =
+        |console: EntitlementConsole, user| async move { console.inventory(UserId::from_uuid(user)).await };
+    let export =
+        |console: EntitlementConsole, user| async move { console.export(UserId::from_uuid(user)).await };
+    vec![PlayerData::new("entitlements", export).with_sections(sections)]
+}
+
+impl EntitlementConsole {
+    /// Shows what a user owns.
+    async fn inventory(&self, user: UserId) -> Result<Vec<Section>, Problem> {
+        let owned = self.entitlements.list_of_user(user, Default::default(), PAGE).await.map_err(problem)?;
+        let mut table = Table::new(
+            &["Resource", "State", "# Quantity", "Valid until", "# Version", "As of", "Account"],
+            "This player owns nothing and never has.",
+        );
+        let first = owned.first().map(|owned| owned.account_id.clone());
+        let is_full = owned.len() as u32 == PAGE;
+        for owned in owned {
+            let href = screen_path(&owned.account_id, &owned.resource);
+            let revoke = ActionLink::new("POST /entitlements/revoke")
+                .value("account_id", &owned.account_id)
+                .value("resource", &owned.resource);
+            let actions = (owned.state == State::Active.word()).then_some(revoke);
+            let cells = [
+                Cell::link(owned.resource.clone(), href),
+                state(&owned),
+                Cell::optional(owned.quantity, Cell::Number),
+                time(owned.valid_until.as_deref()),
+                Cell::Number(owned.version),
+                time(Some(&owned.as_of)),
+                Cell::id(
+                    owned.account_id.clone(),
+                    format!("/console/entitlements?account={}", owned.account_id),
+                ),
+            ];
+            table.push(cells, actions);
+        }
+        let mut section = Section::new("inventory", "Inventory");
+        if is_full {
+            section = section.text(format!("The first {PAGE}. The changes of an account are on its screen."));
+        }
+        Ok(vec![section.block(table).action(grant_action(first.as_deref(), None))])
     }
 
-    fn sections(&self, user: UserId) -> BoxFuture<'_, Result<Vec<Section>, Problem>> {
-        async move {
-            let owned =
-                self.entitlements.list_of_user(user, Default::default(), PAGE).await.map_err(problem)?;
-            let mut table = Table::new(
-                &["Resource", "State", "# Quantity", "Valid until", "# Version", "As of", "Account"],
-                "This player owns nothing and never has.",
-            );
-            let first = owned.first().map(|owned| owned.account_id.clone());
-            let is_full = owned.len() as u32 == PAGE;
-            for owned in owned {
-                let href = screen_path(&owned.account_id, &owned.resource);
-                let revoke = ActionLink::new("POST /entitlements/revoke")
-                    .value("account_id", &owned.account_id)
-                    .value("resource", &owned.resource);
-                let actions = (owned.state == State::Active.word()).then_some(revoke);
-                let cells = [
-                    Cell::link(owned.resource.clone(), href),
-                    state(&owned),
-                    Cell::optional(owned.quantity, Cell::Number),
-                    time(owned.valid_until.as_deref()),
-                    Cell::Number(owned.version),
-                    time(Some(&owned.as_of)),
-                    Cell::id(
-                        owned.account_id.clone(),
-                        format!("/console/entitlements?account={}", owned.account_id),
-                    ),
-                ];
-                table.push(cells, actions);
+    /// Returns everything that a user owns or owned, and all changes.
+    async fn export(&self, user: UserId) -> Result<Value, Problem> {
+        let (mut owned, mut changes) = (Vec::new(), Vec::new());
+        let mut after = (base::id::Uuid::nil(), String::new());
+        loop {
+            let page = self.entitlements.list_of_user(user, (after.0, &after.1), EXPORT_PAGE).await;
+            let page = page.map_err(problem)?;
+            let last = page.last().filter(|_| page.len() as u32 == EXPORT_PAGE);
+            let next = last.map(|last| (last.account_id.parse().unwrap_or_default(), last.resource.clone()));
+            owned.extend(page);
+            match next {
+                Some(next) => after = next,
+                None => break,
             }
-            let mut section = Section::new("inventory", "Inventory");
-            if is_full {
-                section =
-                    section.text(format!("The first {PAGE}. The changes of an account are on its screen."));
-            }
-            Ok(vec![section.block(table).action(grant_action(first.as_deref(), None))])
         }
-        .boxed()
-    }
-
-    fn export(&self, user: UserId) -> BoxFuture<'_, Result<Value, Problem>> {
-        async move {
-            let (mut owned, mut changes) = (Vec::new(), Vec::new());
-            let mut after = (base::id::Uuid::nil(), String::new());
-            loop {
-                let page = self.entitlements.list_of_user(user, (after.0, &after.1), EXPORT_PAGE).await;
-                let page = page.map_err(problem)?;
-                let last = page.last().filter(|_| page.len() as u32 == EXPORT_PAGE);
-                let next =
-                    last.map(|last| (last.account_id.parse().unwrap_or_default(), last.resource.clone()));
-                owned.extend(page);
-                match next {
-                    Some(next) => after = next,
-                    None => break,
-                }
+        let mut after = HistoryCursor::first();
+        loop {
+            let page = self.entitlements.search(&HistoryFilter::User(user), &after, EXPORT_PAGE).await;
+            let page = page.map_err(problem)?;
+            let last = page.last().filter(|_| page.len() as u32 == EXPORT_PAGE).map(HistoryCursor::after);
+            changes.extend(page.into_iter().map(FoundEntry::new));
+            match last {
+                Some(last) => after = last,
+                None => break,
             }
-            let mut after = HistoryCursor::first();
-            loop {
-                let page = self.entitlements.search(&HistoryFilter::User(user), &after, EXPORT_PAGE).await;
-                let page = page.map_err(problem)?;
-                let last = page.last().filter(|_| page.len() as u32 == EXPORT_PAGE).map(HistoryCursor::after);
-                changes.extend(page.into_iter().map(FoundEntry::new));
-                match last {
-                    Some(last) => after = last,
-                    None => break,
-                }
-            }
-            Ok(json!({ "owned": owned, "changes": changes }))
         }
-        .boxed()
+        Ok(json!({ "owned": owned, "changes": changes }))
     }
 }
 

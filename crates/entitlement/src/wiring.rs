@@ -13,8 +13,8 @@ use outbox::Outbox;
 use runtime::lifecycle::{Drain, LoopError};
 use screens::{Figure, Step, Subject};
 use service::{
-    Context, Loop, OpenError, OperatorRoute, Provided, Role, Screen, Service, ServiceApiConfig, ServiceParts,
-    StatusError,
+    Context, Loop, OpenError, OperatorRoute, PlayerData, Provided, Role, Screen, Service, ServiceApiConfig,
+    ServiceParts, StatusError,
 };
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
@@ -61,6 +61,10 @@ impl Service for Wiring {
         console::screens()
     }
 
+    fn player_data(&self) -> Vec<PlayerData> {
+        console::player_data()
+    }
+
     fn figures(&self) -> Vec<Figure> {
         steps::figures()
     }
@@ -96,7 +100,6 @@ fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     context.provide(entitlements.clone())?;
     let console =
         EntitlementConsole { entitlements: entitlements.clone(), accounts: accounts.clone(), outbox };
-    accounts.add_player_data(Arc::new(console.clone()));
     context.provide(console)?;
     let mut parts = ServiceParts { service_api: routes(entitlements), ..ServiceParts::default() };
     // Both roles write keys, and each may run without the other.

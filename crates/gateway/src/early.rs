@@ -2,10 +2,13 @@
 //!
 //! A flood consists of such requests, so everything in a response that is the same for all of them is built once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use ::http::header::{CONTENT_TYPE, ORIGIN, RETRY_AFTER};
-use ::http::{HeaderMap, HeaderName, HeaderValue};
+use ::http::header::{
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, ORIGIN, RETRY_AFTER,
+};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::extract::Request;
 use http_server::{EarlyRefusal, PreparedProblem};
 use limits::LimitState;
@@ -15,7 +18,7 @@ use crate::guard::{
     ADDRESS_POLICY, ClientKey, RATE_LIMIT, RATE_LIMIT_POLICY, limit_key, push_policy, push_remainder,
     rate_limited, retry_after,
 };
-use crate::harden::add_security_headers;
+use crate::harden::{add_security_headers, cors_headers};
 use crate::http::UNLIMITED;
 
 /// The check of the address limit.
@@ -25,6 +28,8 @@ pub(crate) struct AddressLimit {
     problem: Arc<PreparedProblem>,
     /// The headers of every refusal. Those with values of their own are placeholders: to replace one costs less than to add it.
     headers: HeaderMap,
+    /// The origins of other pages that may read a refusal.
+    origins: HashSet<HeaderValue>,
 }
 
 impl AddressLimit {
@@ -38,24 +43,44 @@ impl AddressLimit {
             headers.insert(name, HeaderValue::from_static(""));
         }
         add_security_headers(&mut headers, gateway.is_https());
-        Self { gateway, problem: Arc::new(PreparedProblem::new(rate_limited())), headers }
+        let origins = gateway.config.cors_origins.iter();
+        let origins: HashSet<HeaderValue> =
+            origins.filter_map(|origin| HeaderValue::from_str(origin.as_str()).ok()).collect();
+        if !origins.is_empty() {
+            for (name, value) in cors_headers() {
+                insert(&mut headers, name, value);
+            }
+        }
+        Self { gateway, problem: Arc::new(PreparedProblem::new(rate_limited())), headers, origins }
     }
 
-    /// Refuses a request whose address exceeds its limit. Requests of pages of other origins are refused behind the router instead,
-    /// because a browser shows them only a response with CORS headers.
+    /// Refuses a request whose address exceeds its limit. Preflight requests are answered: otherwise a page of another origin would
+    /// never see the refusal, and the answer costs no work behind the router.
     pub(crate) fn refuse(&self, request: &Request) -> Option<EarlyRefusal> {
         let gateway = &self.gateway;
-        let is_cross_origin =
-            !gateway.config.cors_origins.is_empty() && request.headers().contains_key(ORIGIN);
         let path = request.uri().path();
-        if is_cross_origin || UNLIMITED.iter().any(|unlimited| is_below(unlimited, path)) {
+        if self.is_preflight(request) || UNLIMITED.iter().any(|unlimited| is_below(unlimited, path)) {
             return None;
         }
         let address = gateway.address(request);
         let key = limit_key(address);
         let state = gateway.limits.refusal(gateway.address_check(&key))?;
         gateway.record_refusal(path, ClientKey { address, key: &key }, None);
-        Some(EarlyRefusal { problem: self.problem.clone(), headers: self.headers(&state) })
+        let mut headers = self.headers(&state);
+        // A browser shows the refusal to a page of another origin only with this header.
+        if let Some(origin) = request.headers().get(ORIGIN).filter(|origin| self.origins.contains(*origin)) {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        }
+        Some(EarlyRefusal { problem: self.problem.clone(), headers })
+    }
+
+    /// Returns whether a browser asks which requests a page of another origin may send.
+    fn is_preflight(&self, request: &Request) -> bool {
+        let headers = request.headers();
+        !self.origins.is_empty()
+            && request.method() == Method::OPTIONS
+            && headers.contains_key(ORIGIN)
+            && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
     fn headers(&self, state: &LimitState) -> HeaderMap {

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE, REFERRER_POLICY, RETRY_AFTER,
-    STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE,
+    ORIGIN, REFERRER_POLICY, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, VARY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::Router;
@@ -27,6 +29,18 @@ const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-p
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 /// The number of response headers to reserve room for.
 const EXPECTED_HEADERS: usize = 16;
+/// The headers of responses that pages of other origins may read.
+const EXPOSED: [HeaderName; 8] = [
+    RETRY_AFTER,
+    WWW_AUTHENTICATE,
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("idempotency-replayed"),
+    // Clients estimate the server's time by it.
+    DATE,
+    HEARTBEAT,
+];
 /// How long a browser may cache the result of a preflight request.
 const CORS_AGE: Duration = Duration::from_secs(600);
 
@@ -62,18 +76,19 @@ fn cors(origins: &[Origin], methods: &BTreeSet<RouteMethod>) -> CorsLayer {
             HeaderName::from_static("last-event-id"),
             HeaderName::from_static("idempotency-key"),
         ])
-        .expose_headers([
-            RETRY_AFTER,
-            WWW_AUTHENTICATE,
-            HeaderName::from_static("ratelimit"),
-            HeaderName::from_static("ratelimit-policy"),
-            HeaderName::from_static("x-request-id"),
-            HeaderName::from_static("idempotency-replayed"),
-            // Clients estimate the server's time by it.
-            DATE,
-            HEARTBEAT,
-        ])
+        .expose_headers(EXPOSED)
         .max_age(CORS_AGE)
+}
+
+/// Returns the CORS headers of a response that bypasses the router, except the origin: the same as those of [`with_cors`].
+pub(crate) fn cors_headers() -> [(HeaderName, String); 3] {
+    let exposed = EXPOSED.map(|name| name.to_string()).join(",");
+    let vary = [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD, ACCESS_CONTROL_REQUEST_HEADERS];
+    [
+        (VARY, vary.map(|name| name.to_string()).join(", ")),
+        (ACCESS_CONTROL_ALLOW_CREDENTIALS, "true".to_owned()),
+        (ACCESS_CONTROL_EXPOSE_HEADERS, exposed),
+    ]
 }
 
 /// Adds the security headers of every response.

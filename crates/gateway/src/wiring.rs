@@ -8,19 +8,22 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ::config::Reader;
-use account::Accounts;
+use account::{Accounts, UserId};
 use base::Clock;
+use base::error::{Coded, chain};
+use base::id::Uuid;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use http_server::{CallerVerifier, HostPattern, Site};
+use http_server::{CallerVerifier, HostPattern, Problem, Site};
 use limits::Limits;
 use redis_store::Trial;
 use runtime::lifecycle::{Drain, LoopError};
 use screens::Figure;
+use serde_json::Value;
 use service::{
-    Context, Dependency, DependencyCheck, IssuerOperators, Loop, Need, OpenError, OperatorRoute, Role,
-    Screen, Service, ServiceParts, Services, Settings,
+    Context, Dependency, DependencyCheck, IssuerOperators, Loop, Need, OpenError, OperatorRoute, PlayerData,
+    Role, Screen, Service, ServiceParts, Services, Settings,
 };
 use sessions::SessionHistory;
 use utoipa::OpenApi as _;
@@ -67,6 +70,10 @@ impl Service for Wiring {
 
     fn figures(&self) -> Vec<Figure> {
         console::FIGURES.to_vec()
+    }
+
+    fn player_data(&self) -> Vec<PlayerData> {
+        vec![PlayerData::new("sessions", export_sessions)]
     }
 
     fn scripts(&self) -> Vec<Trial> {
@@ -134,6 +141,7 @@ fn open(context: &Context) -> Result<ServiceParts, OpenError> {
     // Also in processes without the gateway: services ban and erase users in any process.
     accounts.on_sessions_end(Arc::new(history.clone()));
     accounts.on_erase(Arc::new(history.clone()));
+    context.provide(history.clone())?;
     let identity = Identity::open(context, config)?;
     context.provide(BuiltinIssuer(identity.builtin.clone()))?;
     if let Some(builtin) = &identity.builtin {
@@ -210,6 +218,14 @@ fn open(context: &Context) -> Result<ServiceParts, OpenError> {
 fn caller_verifier(context: &Context, identity: &Identity) -> Option<Arc<dyn CallerVerifier>> {
     let provider = identity.provider.clone()?;
     Some(Arc::new(IssuedServices { provider, rights: context.services.rights() }))
+}
+
+/// Exports what the record of sessions has about a user.
+async fn export_sessions(history: SessionHistory, user: Uuid) -> Result<Value, Problem> {
+    history.export(UserId::from_uuid(user)).await.map_err(|error| {
+        tracing::error!(cause = chain(&error), "cannot read the record of sessions");
+        Problem::new(error.code())
+    })
 }
 
 fn loops(gateway: Gateway, limits: Limits) -> [Loop; 3] {

@@ -6,6 +6,7 @@
 //! Failure modes: without SQL no allocator is called. The [`Sweeper`] finds rows that an engine left behind.
 
 mod admin;
+mod bulk;
 mod give_back;
 mod store;
 mod sweep;
@@ -27,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::model::{Match, MatchId};
 
 pub(crate) use admin::{database_problem, operator_routes};
+pub(crate) use bulk::jobs;
 pub use give_back::GiveBackWorker;
 pub(crate) use store::delete_rows;
 pub use sweep::Sweeper;
@@ -142,6 +144,11 @@ impl Allocations {
         let queues = outbox.queue().metrics().for_queue(ABANDONED);
         let queue = WorkQueue::new(ABANDONED, db.clone(), config, queues, clock.clone()).unordered().into();
         Self(Arc::new(Inner { db, outbox, queue, clock, metrics }))
+    }
+
+    /// Returns the time by the database's clock.
+    pub(crate) async fn now(&self) -> Result<Timestamp, db::Error> {
+        self.0.db.now().await
     }
 
     /// Returns the work queue of give-back calls.

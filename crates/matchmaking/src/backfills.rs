@@ -292,11 +292,11 @@ fn require_id(id: &str) -> Result<(), Error> {
     if id.is_empty() { Err(Error::Invalid(".BackfillId is required".to_owned())) } else { Ok(()) }
 }
 
-fn parse(id: &str) -> Result<BackfillId, Error> {
+pub(crate) fn parse(id: &str) -> Result<BackfillId, Error> {
     BackfillId::parse(id).ok_or_else(|| Error::BackfillNotFound(id.to_owned()))
 }
 
-fn not_found(id: &BackfillId) -> Error {
+pub(crate) fn not_found(id: &BackfillId) -> Error {
     Error::BackfillNotFound(id.to_string())
 }
 

@@ -3,6 +3,8 @@
 mod allocations;
 mod backfills;
 mod definitions;
+mod held;
+mod players;
 mod steps;
 mod tickets;
 mod why;
@@ -26,6 +28,7 @@ use crate::model::{Moment, Ticket, TicketId};
 use crate::store::WaitingTimes;
 use crate::{Allocations, MatchmakingAdmin};
 
+pub(crate) use self::players::player_data;
 pub(crate) use self::steps::{figures, steps};
 
 /// How many of the oldest tickets are read, to count them by queue and profile.
@@ -82,6 +85,12 @@ pub(crate) fn screens() -> Vec<Screen> {
             definitions::show,
         ),
         Screen::linked("/console/tickets/{ticket_id}", "Ticket", "Why does it wait?", tickets::show),
+        Screen::linked(
+            "/console/backfills/{backfill_id}",
+            "Backfill",
+            "Who joins this running match?",
+            backfills::show,
+        ),
         Screen::linked(
             "/console/allocations",
             "Allocations",
@@ -182,16 +191,17 @@ async fn waiting(console: &MatchmakingConsole) -> Result<Vec<Section>, Error> {
     let queues = warnings.into_iter().fold(queues, |queues, text| queues.notice(Tone::Warning, text));
     let mut table = Table::new(&["Ticket", "Waits since", "Player", "Queue"], "No ticket waits.");
     for ticket in sample.iter().take(LISTED) {
-        let player = Cell::optional(ticket.user, |user| {
-            Cell::id(user.to_string(), format!("/console/players/{user}"))
-        });
+        let player = Cell::optional(ticket.user, players::player_cell);
         let queue = Cell::optional(ticket.fields.strings.get(QUEUE_FIELD), Cell::text);
         let cells = [tickets::link(&ticket.id), Cell::Time(time(ticket.created.micros())), player, queue];
         table.push(cells, tickets::actions(&ticket.id));
     }
     table.total = Some(Count { counted: times.tickets, capped: false });
     let oldest = Section::new("oldest", "The longest waiting").block(table);
-    Ok(vec![section, queues, oldest])
+    let mut sections = vec![section, queues];
+    sections.extend(held::sections(console, &ids).await?);
+    sections.push(oldest);
+    Ok(sections)
 }
 
 /// Returns the creation times that separate the ranges of the histogram, in microseconds and ascending.
@@ -207,7 +217,7 @@ fn figures_of(times: &WaitingTimes) -> Block {
     let oldest = times.oldest.first().map(|(_, created)| time(*created));
     Block::Figures(vec![
         ("Tickets in matchmaking".to_owned(), Cell::number(times.tickets), None),
-        ("Fetched by an engine".to_owned(), Cell::number(times.pending), None),
+        ("Held by an engine or a Director".to_owned(), Cell::number(times.pending), None),
         ("Oldest since".to_owned(), Cell::optional(oldest, Cell::Time), None),
     ])
 }

@@ -13,6 +13,8 @@ pub enum Error {
     Invalid(String),
     #[error("there is no ticket {0}; it may have expired")]
     NotFound(String),
+    #[error("there is no party {0}; it may have ended")]
+    NoParty(String),
     #[error("Backfill id: {0} not found")]
     BackfillNotFound(String),
     #[error("can not {call} an expired backfill, id: {id}")]
@@ -49,7 +51,7 @@ impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::NotFound(_) | Self::BackfillNotFound(_) => Code::NotFound,
+            Self::NotFound(_) | Self::NoParty(_) | Self::BackfillNotFound(_) => Code::NotFound,
             Self::BackfillExpired { .. } => Code::Unavailable,
             Self::AlreadyAssigned(_) | Self::NoReadyCheck(_) => Code::FailedPrecondition,
             Self::OtherQueue { .. } => Code::Conflict,

@@ -9,6 +9,7 @@
 //! heartbeat. A party whose store lost its data is gone; its players form a new one.
 
 mod account_events;
+pub(crate) mod admin;
 mod model;
 mod problem;
 mod topic;

@@ -577,6 +577,11 @@ impl Store {
         each!(self, store => store.live_backfills().await)
     }
 
+    /// Returns some of the backfills that have not expired, in the order of their ids, and how many there are in all.
+    pub async fn list_backfills(&self, limit: usize) -> Result<(Vec<BackfillId>, u64), Error> {
+        each!(self, store => store.list_backfills(limit).await)
+    }
+
     /// Deletes some expired backfills and releases their tickets.
     pub async fn expire_backfills(&self) -> Result<ExpiredBackfills, Error> {
         each!(self, store => store.expire_backfills().await)

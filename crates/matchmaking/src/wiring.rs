@@ -14,8 +14,8 @@ use outbox::Outbox;
 use redis_store::{Redis, RedisUrl, Trial};
 use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, Loop, Need, OpenError, OpenMatchApi, OperatorRoute, Provided, Role, Screen, Service,
-    ServiceParts, ServiceStatus, Settings, StatusError,
+    Context, Dependency, JobKind, Loop, Need, OpenError, OpenMatchApi, OperatorRoute, PlayerData, Provided,
+    Role, Screen, Service, ServiceParts, ServiceStatus, Settings, StatusError,
 };
 
 use crate::allocation::{self, GiveBackWorker, Sweeper};
@@ -28,7 +28,7 @@ use crate::store::{RedisServers, TRIALS};
 use crate::{
     Allocations, Backend, BackfillCleaner, Config, DefinitionMetrics, Definitions, Engine, Frontend,
     MIGRATIONS, MatchRecorder, MatchmakingAdmin, MatchmakingConsole, Metrics, Parties, Players, Queries,
-    Recorder, Store, admin, backfills, console, events,
+    Recorder, Store, admin, backfills, console, events, parties,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -57,11 +57,20 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Vec<OperatorRoute> {
         let routes = admin::operator_routes().into_iter().chain(backfills::admin::operator_routes());
+        let routes = routes.chain(parties::admin::operator_routes());
         routes.chain(allocation::operator_routes()).chain(definitions::admin::operator_routes()).collect()
     }
 
     fn screens(&self) -> Vec<Screen> {
         console::screens()
+    }
+
+    fn jobs(&self) -> Vec<JobKind> {
+        allocation::jobs()
+    }
+
+    fn player_data(&self) -> Vec<PlayerData> {
+        console::player_data()
     }
 
     fn figures(&self) -> Vec<Figure> {

@@ -2,6 +2,7 @@
 
 mod broadcasts;
 mod dead_letters;
+mod export;
 mod notification;
 mod webhooks;
 
@@ -13,6 +14,8 @@ use service::{Menu, Screen};
 use work_queue::State;
 
 use crate::deliver::state_word;
+
+pub(crate) use self::export::player_data;
 
 /// The path of the screen of webhooks, to which findings lead.
 pub(crate) const WEBHOOKS: &str = "/console/webhooks";

@@ -39,10 +39,10 @@ pub(crate) async fn steps(
 }
 
 async fn of_user(notifications: &Notifications, user: Uuid, limit: u32) -> Result<Vec<Step>, Error> {
-    let inbox = store::newest_of_user(&notifications.0.db, user, limit).await?;
+    let inbox = store::newest_of_user(&notifications.0.db, user, None, limit).await?;
     let mut steps: Vec<Step> = inbox.iter().flat_map(inbox_steps).collect();
     for queue in notifications.deliveries().queues() {
-        let items = queue.newest_of_user(user, limit).await?;
+        let items = queue.newest_of_user(user, None, limit).await?;
         steps.extend(items.iter().filter_map(delivery_step));
     }
     let filter = DeadLetterFilter { user: Some(user), ..DeadLetterFilter::default() };

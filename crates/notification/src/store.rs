@@ -17,8 +17,8 @@ use crate::model::{AddressedMessage, Head, Notification};
 use crate::service::Created;
 
 pub(crate) use self::dead_letters::{
-    NewDeadLetter, add_dead_letter, count_dead_letters, count_matching_dead_letters, dead_letter,
-    dead_letters, group_dead_letters, last_dead_letter, lock_dead_letter, old_dead_letters,
+    NewDeadLetter, add_dead_letter, count_dead_letters, count_matching_dead_letters, dead_events_naming,
+    dead_letter, dead_letters, group_dead_letters, last_dead_letter, lock_dead_letter, old_dead_letters,
     remove_dead_letter,
 };
 pub(crate) use self::destinations::{disable, disabled, enable};

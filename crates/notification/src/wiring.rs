@@ -13,8 +13,8 @@ use http_server::Right;
 use outbox::Outbox;
 use screens::{Figure, Step, Subject};
 use service::{
-    Context, Dependency, JobKind, Loop, Need, OpenError, OperatorRoute, Provided, Role, Screen, Service,
-    ServiceParts, ServiceStatus, Services, Settings, StatusError, StreamConfig,
+    Context, Dependency, JobKind, Loop, Need, OpenError, OperatorRoute, PlayerData, Provided, Role, Screen,
+    Service, ServiceParts, ServiceStatus, Services, Settings, StatusError, StreamConfig,
 };
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
@@ -59,6 +59,10 @@ impl Service for Wiring {
 
     fn screens(&self) -> Vec<Screen> {
         console::screens()
+    }
+
+    fn player_data(&self) -> Vec<PlayerData> {
+        console::player_data()
     }
 
     fn jobs(&self) -> Vec<JobKind> {

@@ -4,6 +4,7 @@ mod audit_log;
 mod drops;
 mod jobs;
 mod notifications;
+mod parties;
 mod players;
 mod rules;
 mod simulate;
@@ -25,6 +26,7 @@ pub(crate) use notifications::{
     BroadcastDraft, Broadcasts, BroadcastsCommand, DeadLetterFilter, DeadLetterSelection, Dlq, DlqCommand,
     Webhooks, WebhooksCommand,
 };
+pub(crate) use parties::{Parties, PartiesCommand};
 pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
 pub(crate) use rules::{DefinitionArgs, Rules, RulesCommand};
 pub(crate) use simulate::Simulate;
@@ -62,6 +64,7 @@ pub enum Command {
     Users(Users),
     Entitlements(Entitlements),
     Tickets(Tickets),
+    Parties(Parties),
     Backfills(Backfills),
     Rules(Rules),
     Allocations(Allocations),
@@ -542,6 +545,37 @@ pub struct Allocations {
     pub command: AllocationsCommand,
 }
 
+/// Selects one call, or failed calls that match every given option.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("calls").required(true).multiple(true)
+    .args(["match_id", "assigner", "cause", "since", "until", "all", "expected"]))]
+pub struct CallSelection {
+    /// The id of the match
+    #[arg(conflicts_with_all = ["assigner", "cause", "since", "until", "all", "expected", "dry_run"])]
+    pub match_id: Option<String>,
+    /// Failed calls to this assigner
+    #[arg(long, value_name = "NAME")]
+    pub assigner: Option<String>,
+    /// Failed calls whose cause contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub cause: Option<String>,
+    /// Calls that failed since this time, such as 2026-03-01T12:00:00Z, or this long ago, such as 10m
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Calls that failed until this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// All failed calls
+    #[arg(long, conflicts_with_all = ["assigner", "cause", "since", "until"])]
+    pub all: bool,
+    /// Do nothing unless exactly this many match; a number above 10000 stands for all above it
+    #[arg(long, value_name = "N")]
+    pub expected: Option<u64>,
+    /// Only count the calls
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum AllocationsCommand {
     /// List the newest abandoned matches, or those in one state, the longest in that state first
@@ -553,14 +587,10 @@ pub enum AllocationsCommand {
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
     },
-    /// Send failed calls again
+    /// Send failed calls again: one, or those that match, as a job
     Retry {
-        /// The id of the match
-        #[arg(required_unless_present = "all")]
-        match_id: Option<String>,
-        /// All failed calls
-        #[arg(long, conflicts_with = "match_id")]
-        all: bool,
+        #[command(flatten)]
+        selection: CallSelection,
     },
     /// Give up a call: the assigner is not called, and the server runs until it ends on its own
     Skip {

@@ -18,6 +18,7 @@ mod limits;
 mod locks;
 mod migrate;
 mod outbox;
+mod parties;
 mod rules;
 mod serve;
 mod simulate;
@@ -93,6 +94,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitStatus> {
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Rules(args) => runtime()?.block_on(rules::run(&args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
+        Command::Parties(args) => runtime()?.block_on(parties::run(args)),
         Command::Backfills(args) => runtime()?.block_on(backfills::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
         Command::AuditLog(args) => runtime()?.block_on(audit_log::run(args)),

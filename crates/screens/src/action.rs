@@ -10,6 +10,12 @@ pub struct Operation {
     /// Whether something is lost.
     pub is_dangerous: bool,
     pub fields: &'static [FormField],
+    /// The route whose answer the form begins with, such as `/definitions/{kind}/{name}`. The values are read when the form is opened, so
+    /// that they may be of any size.
+    pub begins_with: Option<&'static str>,
+    /// Whether the call changes nothing with the member `dry_run` of its body. The form then offers to check it first, and shows the
+    /// members `warnings` and `diff` of the answer, which are lists of lines.
+    pub can_check: bool,
     /// The command that does the same, such as `playhouse drops pause {drop_id}`. Parameters of the path and fields are in braces. A
     /// part in brackets is left out if its field is empty: `[--limit {limit}]`.
     pub command: &'static str,
@@ -18,12 +24,22 @@ pub struct Operation {
 impl Operation {
     /// Creates an operation that loses nothing and has no fields.
     pub const fn new(label: &'static str, effect: &'static str, command: &'static str) -> Self {
-        Self { label, effect, is_dangerous: false, fields: &[], command }
+        Self { label, effect, is_dangerous: false, fields: &[], begins_with: None, can_check: false, command }
     }
 
     /// Marks an operation that loses something.
     pub const fn dangerous(self) -> Self {
         Self { is_dangerous: true, ..self }
+    }
+
+    /// Names the route whose answer the form begins with.
+    pub const fn begins_with(self, route: &'static str) -> Self {
+        Self { begins_with: Some(route), ..self }
+    }
+
+    /// Offers to check the call without a change.
+    pub const fn checked(self) -> Self {
+        Self { can_check: true, ..self }
     }
 
     pub const fn fields(self, fields: &'static [FormField]) -> Self {
@@ -40,6 +56,8 @@ pub struct FormField {
     pub kind: FieldKind,
     pub place: Place,
     pub is_required: bool,
+    /// The member of the answer of [`Operation::begins_with`] that the field begins with.
+    pub source: &'static str,
     /// An example, or the meaning of an empty field.
     pub hint: &'static str,
 }
@@ -47,12 +65,22 @@ pub struct FormField {
 impl FormField {
     /// Creates a required field of the JSON body.
     pub const fn body(name: &'static str, label: &'static str, kind: FieldKind) -> Self {
-        Self { name, label, kind, place: Place::Body, is_required: true, hint: "" }
+        Self { name, label, kind, place: Place::Body, is_required: true, source: name, hint: "" }
     }
 
     /// Creates a required query parameter.
     pub const fn query(name: &'static str, label: &'static str, kind: FieldKind) -> Self {
         Self { place: Place::Query, ..Self::body(name, label, kind) }
+    }
+
+    /// Creates a parameter of the path. The form asks for it unless the link names it.
+    pub const fn path(name: &'static str, label: &'static str, kind: FieldKind) -> Self {
+        Self { place: Place::Path, ..Self::body(name, label, kind) }
+    }
+
+    /// Names the member of the answer of [`Operation::begins_with`], if it is not the name of the field.
+    pub const fn from_member(self, source: &'static str) -> Self {
+        Self { source, ..self }
     }
 
     pub const fn optional(self) -> Self {
@@ -67,6 +95,7 @@ impl FormField {
 /// Where a field is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    Path,
     Query,
     Body,
 }

@@ -20,6 +20,7 @@ mod needs;
 mod operator;
 mod parts;
 mod player;
+mod player_data;
 mod provided;
 mod role;
 mod screen;
@@ -54,6 +55,7 @@ pub use operator::{
 };
 pub use parts::{Loop, ServiceParts, StopOrder};
 pub use player::{AllowedCallers, PlayerRoute, RateClass, RouteMethod, Row, SignedInPlayer, SignedInUser};
+pub use player_data::PlayerData;
 pub use provided::{Open, Provided};
 pub use role::{Role, Roles};
 pub use screen::{Menu, Screen, ScreenRequest};
@@ -108,6 +110,11 @@ pub trait Service: Sync {
 
     /// Returns its screens of the console.
     fn screens(&self) -> Vec<Screen> {
+        Vec::new()
+    }
+
+    /// Returns its data about users.
+    fn player_data(&self) -> Vec<PlayerData> {
         Vec::new()
     }
 

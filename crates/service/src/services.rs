@@ -8,7 +8,7 @@ use http_server::Right;
 use redis_store::Trial;
 use screens::Figure;
 
-use crate::{HomePart, JobKind, OperatorRoute, PlayerRoute, RouteMethod, Screen, Service};
+use crate::{HomePart, JobKind, OperatorRoute, PlayerData, PlayerRoute, RouteMethod, Screen, Service};
 
 /// The services of a program, in the order in which they are migrated and opened.
 #[derive(Clone, Copy)]
@@ -52,6 +52,10 @@ impl Services {
 
     pub fn screens(self) -> Vec<Screen> {
         self.iter().flat_map(Service::screens).collect()
+    }
+
+    pub fn player_data(self) -> Vec<PlayerData> {
+        self.iter().flat_map(Service::player_data).collect()
     }
 
     pub fn jobs(self) -> Vec<JobKind> {

@@ -21,12 +21,13 @@ use db::{Db, Error, Migration, Migrations, Tx};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use runtime::lifecycle::{Drain, LoopError};
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use self::status_cache::StatusCache;
 use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
-use crate::store::history::{self as rows, RecordName, SessionEnd};
+use crate::store::history::{self as rows, RecordName, RowKind, SessionEnd, SessionRow};
 use crate::store::{Group, Session, SessionId};
 
 /// How much longer than needed a row is kept, because clocks differ.
@@ -271,6 +272,20 @@ impl SessionHistory {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns everything that the record has about a user, for the export of the user. Sessions themselves are not listed: their
+    /// names are secrets.
+    pub async fn export(&self, user: UserId) -> Result<Value, Error> {
+        let row = |row: &SessionRow| {
+            let expires_at = row.expires_at.to_rfc3339();
+            match row.what {
+                RowKind::EndedAt(at) => json!({ "ended_at": at.to_rfc3339(), "kept_until": expires_at }),
+                RowKind::Refreshed(count) => json!({ "refreshes": count, "kept_until": expires_at }),
+            }
+        };
+        let rows = rows::of_user(&self.0.db, *user.as_uuid()).await?;
+        Ok(rows.iter().map(row).collect())
     }
 
     async fn write(&self, ends: &[SessionEnd]) -> Result<(), Error> {

@@ -141,14 +141,19 @@ impl WorkQueue {
         self.db.bounded(reading).await
     }
 
-    /// Lists the newest items of a user. The table must have an index on `user_id`.
-    pub async fn newest_of_user(&self, user: Uuid, limit: u32) -> Result<Vec<ItemView>, Error> {
-        let text = self.filled(&format!("{COLUMNS} WHERE user_id = ? ORDER BY id DESC LIMIT ?"));
+    /// Lists the newest items of a user, of those with a lower number than `before`. The table must have an index on `user_id`.
+    pub async fn newest_of_user(
+        &self,
+        user: Uuid,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<ItemView>, Error> {
+        let text = self.filled(&format!("{COLUMNS} WHERE user_id = ? AND id < ? ORDER BY id DESC LIMIT ?"));
         let reading = async {
             let mut connection = self.db.connection().await?;
             let rows: Vec<ItemRow> = db::on!(connection, raw => {
                 let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
-                query.bind(i64::from(limit)).fetch_all(raw).await?
+                query.bind(before.unwrap_or(i64::MAX)).bind(i64::from(limit)).fetch_all(raw).await?
             });
             Ok(rows.into_iter().map(item_view).collect())
         };

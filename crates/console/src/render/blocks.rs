@@ -50,9 +50,22 @@ pub(super) fn notice(tone: Tone, text: &str, link: Option<&Link>) -> Element {
         Tone::Warning => "Warning: ",
         Tone::Bad => "Problem: ",
     };
-    let body = tag("p").child(hidden_text(kind)).child(prose(text));
+    let body = match text.split_once('\n') {
+        None => tag("p").child(hidden_text(kind)).child(prose(text)).into(),
+        // A line that announces others, and the others; or several of one kind.
+        Some((head, rest)) if head.ends_with(':') => {
+            let head = tag("p").child(hidden_text(kind)).child(prose(head));
+            Markup::from(head).with(lines(rest))
+        }
+        Some(_) => Markup::from(hidden_text(kind)).with(lines(text)),
+    };
     let link = link.map(|link| tag("p").child(anchor(link)));
     tag("div").class(&format!("notice {}", tone_class(tone))).child(body).child(link)
+}
+
+/// Renders lines as a list.
+fn lines(text: &str) -> Element {
+    tag("ul").children(text.lines().map(|line| tag("li").child(prose(line))))
 }
 
 /// Renders a text as it is. The region can be scrolled with the keyboard.

@@ -9,6 +9,10 @@ use crate::markup::{Element, Markup, tag};
 
 /// Where forms of actions post to.
 const ACTIONS: &str = "/console/actions";
+/// The name of the button that checks a call.
+pub(crate) const CHECK: &str = "check";
+/// How many lines of a long text are shown at once.
+const ROWS: std::ops::RangeInclusive<usize> = 4..=24;
 
 /// The form of an action.
 #[derive(Clone, Debug)]
@@ -29,8 +33,38 @@ pub(crate) struct ActionForm<'a> {
     pub(crate) back: &'a str,
     /// Why the call failed.
     pub(crate) error: Option<&'a str>,
+    /// Whether the call can be checked first.
+    pub(crate) can_check: bool,
+    /// What a check found.
+    pub(crate) check: Option<&'a CheckReport>,
     /// The reason that the operator entered before.
     pub(crate) note: &'a str,
+}
+
+/// What a call would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckReport {
+    /// What is valid and cannot work.
+    pub(crate) warnings: Vec<String>,
+    /// The difference to what is there now, line by line.
+    pub(crate) diff: Vec<String>,
+}
+
+impl CheckReport {
+    /// Renders the report: that nothing is changed, the warnings, the difference.
+    fn render(&self) -> Markup {
+        let valid = notice(Tone::Good, "It is valid. Nothing is changed yet.", None).attr("role", "status");
+        let warnings = (!self.warnings.is_empty()).then(|| {
+            let lines = ["It is valid, and may not work as written:"].into_iter();
+            let lines: Vec<&str> = lines.chain(self.warnings.iter().map(String::as_str)).collect();
+            notice(Tone::Warning, &lines.join("\n"), None)
+        });
+        let diff = match self.diff.is_empty() {
+            true => tag("p").text("It is what is there now."),
+            false => code(&self.diff.join("\n"), "Difference"),
+        };
+        Markup::from(valid).with(warnings).with(diff)
+    }
 }
 
 /// A field with the value that it begins with.
@@ -76,9 +110,13 @@ pub(crate) fn form_page(shell: &Shell<'_>, form: &ActionForm<'_>) -> String {
                 .attr("autocomplete", "off"),
         );
     let class = if form.is_dangerous { "button danger-primary" } else { "button primary" };
+    let check = form
+        .can_check
+        .then(|| tag("button").class("button").attr("name", CHECK).attr("value", "true").text("Check"));
     let buttons = tag("div")
         .class("buttons")
         .child(tag("button").class(class).text(form.label))
+        .child(check)
         .child(tag("a").class("button quiet").flag("data-cancel", true).href(form.back).text("Cancel"));
     let hidden = form.hidden.iter().map(|(name, value)| hidden(name, value));
     let fields = tag("form")
@@ -97,7 +135,8 @@ pub(crate) fn form_page(shell: &Shell<'_>, form: &ActionForm<'_>) -> String {
         .child(tag("h3").text("API call"))
         .child(code(form.curl, "API call"));
     let action = tag("div").class("action card").flag("data-action", true).attr("data-title", form.label);
-    page(shell, action.child(error).child(effect).child(fields).child(same).into())
+    let check = form.check.map(CheckReport::render);
+    page(shell, action.child(error).child(check).child(effect).child(fields).child(same).into())
 }
 
 /// Renders a page that says what went wrong and what to do next.
@@ -176,7 +215,10 @@ fn input(input: &Input<'_>) -> Element {
             let input = tag("input").attr("type", "number").attr("step", "any").attr("autocomplete", "off");
             required(input).attr("value", value)
         }
-        FieldKind::LongText => required(tag("textarea").attr("rows", "4")).text(&format!("\n{value}")),
+        FieldKind::LongText => {
+            let rows = value.lines().count().clamp(*ROWS.start(), *ROWS.end());
+            required(tag("textarea").attr("rows", rows.to_string())).text(&format!("\n{value}"))
+        }
         FieldKind::Json => {
             let area = tag("textarea").class("code").attr("rows", "6").attr("spellcheck", "false");
             required(area).text(&format!("\n{value}"))

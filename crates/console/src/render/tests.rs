@@ -248,6 +248,10 @@ const FIELDS: &[FormField] = &[
 fn action_page(is_dangerous: bool, error: Option<&str>) -> String {
     let inputs: Vec<Input<'_>> =
         FIELDS.iter().map(|field| Input { name: field.name, field, value: "<script>" }).collect();
+    let check = CheckReport {
+        warnings: vec!["Role <script> is never filled.".to_owned(), "Nothing uses `skill`.".to_owned()],
+        diff: vec!["-players = 2".to_owned(), "+players = <script>".to_owned()],
+    };
     let form = ActionForm {
         note: "",
         label: "Pause",
@@ -259,6 +263,8 @@ fn action_page(is_dangerous: bool, error: Option<&str>) -> String {
         command: "playhouse drops pause d1 --reason '\u{2026}'",
         back: "/console/drops/d1",
         error,
+        can_check: true,
+        check: is_dangerous.then_some(&check),
     };
     let menu = menu();
     let crumbs = [Link::new("Drops", "/console/drops")];
@@ -279,7 +285,7 @@ fn pages() -> Vec<(&'static str, String)> {
     vec![
         ("look", whole_page()),
         ("form", action_page(false, None)),
-        ("danger", action_page(true, Some("The drop <script> is closed already."))),
+        ("danger", action_page(true, Some("line 1: <script> is unknown\nline 7: it is closed already"))),
         (
             "error",
             error_page(

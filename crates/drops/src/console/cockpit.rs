@@ -4,7 +4,7 @@ use http_server::Problem;
 use screens::{ActionLink, Block, Cell, Section, Table, Tone, View};
 use service::ScreenRequest;
 
-use super::orders::order_table;
+use super::orders::{order_table, refunds, refunds_section};
 use super::{CAP, DropsConsole, LINE_AWAY, PAGE, capped, database_problem, links, path, state, store};
 use crate::model::{DropAction, DropRecord, DropState, EntryState, WhenSoldOut};
 use crate::orders::OrderState;
@@ -17,9 +17,9 @@ pub(super) async fn show(console: DropsConsole, request: ScreenRequest) -> Resul
     let drop = console.drops.get(id).await.map_err(problem)?;
     let levels = console.stock.levels(id).await.map_err(problem)?;
     let view = View::titled(&drop.name).section(now(&console, &drop).await?).section(stock(&drop, levels));
-    let due = console.orders.refunds_due(super::MAX_REFUNDS).await.map_err(problem)?;
-    let due: Vec<_> = due.into_iter().filter(|due| due.order.drop == id).collect();
-    let view = if due.is_empty() { view } else { view.section(super::orders::refunds_section(&due)) };
+    let due = refunds(&console, Some(id), &request).await?;
+    let is_shown = !due.refunds.is_empty() || request.query("refunds_after").is_some();
+    let view = if is_shown { view.section(refunds_section(&due)) } else { view };
     let view = view.section(orders(&console, &drop, &request).await?);
     Ok(view.section(ledger(&console, &drop, &request).await?).section(terms(&drop)))
 }

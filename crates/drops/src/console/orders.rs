@@ -1,15 +1,16 @@
 //! Orders, and payments that must be refunded.
 
 use http_server::Problem;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use screens::{ActionLink, Block, Cell, Section, Table, Tone, View};
 use service::ScreenRequest;
 
-use super::{DropsConsole, database_problem, links, path, player, store};
+use super::{DropsConsole, PAGE, database_problem, links, path, player, store};
 use crate::error::Error;
 use crate::orders::store::{DatedOrder, WhichOrders};
-use crate::orders::{Order, OrderState, RefundDue};
+use crate::orders::{ListRefunds, Order, OrderState, RefundDue, RefundKey, RefundPage};
 use crate::problem::problem;
-use crate::{OrderId, money};
+use crate::{DropId, OrderId, money};
 
 pub(super) async fn show(console: DropsConsole, request: ScreenRequest) -> Result<View, Problem> {
     let id: OrderId = crate::http::id("order_id", request.parameter("order_id"))?;
@@ -42,10 +43,25 @@ pub(super) async fn show(console: DropsConsole, request: ScreenRequest) -> Resul
     Ok(View::titled(format!("Order {id}")).section(section).section(life))
 }
 
+/// Reads the page of due refunds that a screen shows, of all drops or of one.
+pub(super) async fn refunds(
+    console: &DropsConsole,
+    drop: Option<DropId>,
+    request: &ScreenRequest,
+) -> Result<RefundPage, Problem> {
+    let after = request.query("refunds_after");
+    let after = after.map(|after| crate::http::refund_key("refunds_after", after)).transpose()?;
+    let which = ListRefunds { drop, after, limit: PAGE };
+    console.orders.refunds_due(&which).await.map_err(problem)
+}
+
 /// Lists payments that must be refunded.
-pub(super) fn refunds_section(due: &[RefundDue]) -> Section {
+pub(super) fn refunds_section(RefundPage { refunds: due, next }: &RefundPage) -> Section {
     let mut table =
         Table::new(&["Payment", "Order", "Player", "Amount", "Why", "Due since"], "No refund is due.");
+    let escaped = |key: &RefundKey| utf8_percent_encode(&key.to_text(), NON_ALPHANUMERIC).to_string();
+    table.page_key = Some("refunds_after");
+    table.next = next.as_ref().map(|next| format!("refunds_after={}", escaped(next)));
     for RefundDue { order, payment, is_surplus, since } in due {
         let why = if *is_surplus { "The order was paid twice" } else { "No units could be delivered" };
         let cells = [

@@ -62,13 +62,14 @@ pub async fn steps(console: &DropsConsole, subject: &Subject, limit: u32) -> Res
 async fn of_user(console: &DropsConsole, user: UserId, limit: u32) -> Result<Vec<Step>, Error> {
     let db = console.db();
     let mut steps = Vec::new();
-    for entry in store::entries_of_user(db, user, limit).await? {
+    for entry in store::entries_of_user(db, user, None, limit).await? {
         steps.extend(entry_steps(&entry));
     }
-    for reservation in store::reservations_of_user(db, user, limit).await? {
+    for reservation in store::reservations_of_user(db, user, None, limit).await? {
         steps.extend(reservation_steps(&reservation));
     }
-    for DatedOrder { order, changed_at } in store::orders(db, WhichOrders::User(user), limit).await? {
+    let which = WhichOrders::User { user, before: None };
+    for DatedOrder { order, changed_at } in store::orders(db, which, limit).await? {
         steps.extend(order_steps(&order, changed_at));
     }
     Ok(steps)
@@ -127,7 +128,8 @@ async fn of_event(console: &DropsConsole, id: Uuid) -> Result<Vec<Step>, Error> 
             steps.extend(order_steps(&order, changed_at));
         }
     } else if let (Some(drop), Some(user)) = (drop, user) {
-        let entries = store::entries_of_user(console.db(), UserId::from_uuid(user), MAX_ENTRIES).await?;
+        let user = UserId::from_uuid(user);
+        let entries = store::entries_of_user(console.db(), user, None, MAX_ENTRIES).await?;
         steps.extend(entries.iter().filter(|entry| entry.drop == drop).flat_map(entry_steps));
     } else if let Some(drop) = drop
         && let Ok(drop) = console.drops.get(drop).await

@@ -8,7 +8,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::model::{DropRecord, EntryState, LineEntry};
 use crate::orders::OrderState;
-use crate::orders::store::{self as orders, DatedOrder, WhichOrders};
+use crate::orders::store::{self as orders, DatedOrder, SurplusPayment, WhichOrders};
 use crate::stock::store::levels_of;
 use crate::stock::{Levels, Reservation};
 use crate::store::{self, PlayerEntry, bytes, entry_state_number};
@@ -119,21 +119,33 @@ pub(super) async fn line(
     db.bounded(reading).await
 }
 
-/// Reads all entries of a player, the latest join first.
-pub(super) async fn entries_of_user(db: &Db, user: UserId, limit: u32) -> Result<Vec<PlayerEntry>, Error> {
-    db.bounded(async { store::all_entries_of_player(db, &mut db.connection().await?, user, limit).await })
-        .await
+/// Reads all entries of a player, the latest join first, beginning after the time and drop of `before`.
+pub(super) async fn entries_of_user(
+    db: &Db,
+    user: UserId,
+    before: Option<(Timestamp, DropId)>,
+    limit: u32,
+) -> Result<Vec<PlayerEntry>, Error> {
+    let reading =
+        async { store::all_entries_of_player(db, &mut db.connection().await?, user, before, limit).await };
+    db.bounded(reading).await
 }
 
-/// Reads a user's reservations, the newest first.
+/// Reads a user's reservations that were made before `before`, the newest first.
 pub(super) async fn reservations_of_user(
     db: &Db,
     user: UserId,
+    before: Option<ReservationId>,
     limit: u32,
 ) -> Result<Vec<Reservation>, Error> {
     let reading =
-        async { crate::stock::store::newest_of_user(&mut db.connection().await?, user, limit).await };
+        async { crate::stock::store::newest_of_user(&mut db.connection().await?, user, before, limit).await };
     db.bounded(reading).await
+}
+
+/// Reads the surplus payments for a user's orders, the oldest first.
+pub(super) async fn surplus_of_user(db: &Db, user: UserId) -> Result<Vec<SurplusPayment>, Error> {
+    db.bounded(async { orders::surplus_of_user(&mut db.connection().await?, user).await }).await
 }
 
 /// Reads a reservation.

@@ -9,8 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::actor::Actor;
 use super::views::{OrderView, RefundView};
-use super::{id, invalid, limit};
-use crate::orders::{ListOrders, OrderState, Orders};
+use super::{id, invalid, limit, refund_key};
+use crate::orders::{ListOrders, ListRefunds, OrderState, Orders};
 use crate::problem::problem;
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -33,6 +33,11 @@ pub(super) struct OrderList {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RefundsQuery {
+    /// Only payments for orders of this drop.
+    #[param(value_type = Option<Uuid>)]
+    drop_id: Option<String>,
+    /// The `next` of the previous page.
+    after: Option<String>,
     /// How many at most; 100 by default, 1,000 at most.
     limit: Option<u32>,
 }
@@ -40,6 +45,9 @@ pub(super) struct RefundsQuery {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct RefundList {
     refunds: Vec<RefundView>,
+    /// The `after` of the next page, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// A refund that was made at the payment provider.
@@ -89,15 +97,20 @@ pub(super) async fn list(
 /// List the payments that must be refunded, the oldest first.
 #[utoipa::path(
     get, path = "/internal/v1/refunds", tag = "orders", operation_id = "list_refunds", params(RefundsQuery),
-    responses((status = 200, description = "Payments for which no units could be delivered, and second payments for an order", body = RefundList))
+    responses((status = 200, description = "Payments for which no units could be delivered, and second payments for an order", body = RefundList),
+        (status = 400, description = "drop_id is not a UUID, or after is not the `next` of a page"))
 )]
 pub(super) async fn refunds(
     Open(orders): Open<Orders>,
     _: Actor,
     Query(query): Query<RefundsQuery>,
 ) -> Result<Json<RefundList>, Problem> {
-    let due = orders.refunds_due(limit(query.limit)).await.map_err(problem)?;
-    Ok(Json(RefundList { refunds: due.into_iter().map(RefundView::from).collect() }))
+    let drop = query.drop_id.as_deref().map(|drop| id("drop_id", drop)).transpose()?;
+    let after = query.after.as_deref().map(|after| refund_key("after", after)).transpose()?;
+    let which = ListRefunds { drop, after, limit: limit(query.limit) };
+    let page = orders.refunds_due(&which).await.map_err(problem)?;
+    let refunds = page.refunds.into_iter().map(RefundView::from).collect();
+    Ok(Json(RefundList { refunds, next: page.next.map(|next| next.to_text()) }))
 }
 
 /// Mark a due refund as done, if the provider sends no webhook about it.

@@ -67,17 +67,6 @@ pub struct ListOrders {
     pub limit: u32,
 }
 
-/// A payment that an operator must refund.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefundDue {
-    pub order: Order,
-    /// The provider's id of the payment: the order's own, or a surplus one.
-    pub payment: String,
-    /// Whether another payment has paid for the order. If not, no units could be delivered.
-    pub is_surplus: bool,
-    pub since: Timestamp,
-}
-
 /// The state of a surplus payment: one that succeeded for an order that was already paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SurplusState {

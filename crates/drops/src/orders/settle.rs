@@ -2,38 +2,14 @@
 
 use runtime::fault;
 
-use super::model::{ListOrders, OrderState, PaymentOutcome, RefundDue, SurplusState};
-use super::{MAX_ACTOR, OrderTransactions, Orders, clamp_limit, store};
+use super::model::{OrderState, PaymentOutcome, SurplusState};
+use super::{MAX_ACTOR, OrderTransactions, Orders, store};
 use crate::OrderId;
 use crate::check;
 use crate::error::Error;
 use crate::stock;
 
 impl Orders {
-    /// Lists the payments that operators must refund, the oldest first. A payment leaves the list with the provider's refund webhook, or with
-    /// [`settle_refund`](Self::settle_refund).
-    pub async fn refunds_due(&self, limit: u32) -> Result<Vec<RefundDue>, Error> {
-        let limit = clamp_limit(limit);
-        let reading = async {
-            let mut connection = self.transactions.db.connection().await?;
-            let which = ListOrders { state: OrderState::RefundDue, drop: None, after: None, limit };
-            let orders = store::in_state(&mut connection, which).await?;
-            let own = orders.into_iter().map(|(order, since)| RefundDue {
-                payment: order.payment.clone().unwrap_or_default(),
-                order,
-                is_surplus: false,
-                since,
-            });
-            let mut due: Vec<RefundDue> = own.collect();
-            due.extend(store::surplus_due(&mut connection, limit).await?);
-            Ok::<_, Error>(due)
-        };
-        let mut due = self.transactions.db.bounded(reading).await?;
-        due.sort_by_key(|due| due.since);
-        due.truncate(limit as usize);
-        Ok(due)
-    }
-
     /// Marks a due refund as done, with the name of the operator. Changes nothing if the payment is already refunded. Fails with
     /// [`Error::NoRefundDue`] if it need not be refunded.
     pub async fn settle_refund(

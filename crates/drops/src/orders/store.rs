@@ -17,7 +17,9 @@ use crate::stock::store::{bytes, locking, uuid};
 use crate::{DropId, OrderId, ReservationId};
 
 pub(crate) use shown::{DatedOrder, WhichOrders, count_in_state, dated};
-pub(crate) use surplus::{add_surplus, lock_surplus, refund_surplus, surplus_due};
+pub(crate) use surplus::{
+    SurplusPayment, add_surplus, lock_surplus, own_refunds_due, refund_surplus, surplus_due, surplus_of_user,
+};
 pub(crate) use webhooks::{add_webhooks, find_webhook, prune_webhooks, received_webhooks};
 
 const COLUMNS: &str = "SELECT order_id, drop_id, reservation_id, user_id, account_id, state, quantity, amount, currency, payment, \

@@ -77,18 +77,24 @@ pub(crate) async fn entries_of_player(
     rows.into_iter().map(|row| row.read(db)).collect()
 }
 
-/// Reads all entries of a player, the latest join first.
+/// Reads all entries of a player, the latest join first, beginning after the time and drop of `before`.
 pub(crate) async fn all_entries_of_player(
     db: &Db,
     connection: &mut Conn,
     user: UserId,
+    before: Option<(Timestamp, DropId)>,
     limit: u32,
 ) -> Result<Vec<PlayerEntry>, Error> {
     let text = PLAYER_ENTRIES.replace("{now}", db.dialect().now())
-        + "e.user_id = ? ORDER BY e.joined_at DESC, e.drop_id DESC LIMIT ?";
+        + "e.user_id = ? AND (e.joined_at < ? OR (e.joined_at = ? AND e.drop_id < ?)) \
+           ORDER BY e.joined_at DESC, e.drop_id DESC LIMIT ?";
+    let (at, drop) = before.map_or((i64::MAX, Uuid::max()), |(at, drop)| (at.as_millis(), *drop.as_uuid()));
     let rows: Vec<PlayerEntryRow> = db::on!(connection, raw => {
         sqlx::query_as(AssertSqlSafe(text))
             .bind(bytes(user.as_uuid()))
+            .bind(at)
+            .bind(at)
+            .bind(bytes(&drop))
             .bind(i64::from(limit))
             .fetch_all(raw)
             .await?

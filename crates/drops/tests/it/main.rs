@@ -26,7 +26,7 @@ use account::{AccountId, Accounts, SignIn, UserId};
 use base::{Backoff, Clock, Timestamp};
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
-use drops::orders::{Order, Orders, Webhook, WebhookKind};
+use drops::orders::{ListRefunds, Order, Orders, RefundDue, Webhook, WebhookKind};
 use drops::stock::{Levels, Reservation, Stock, VerifiedAdmission};
 use drops::{AdmissionId, DropId, DropsEraser, Error, OrderId};
 use entitlement::{Entitlements, Holding, RevokeOnErase};
@@ -65,6 +65,12 @@ struct Terms {
 }
 
 impl Shop {
+    /// Returns the payments that must be refunded.
+    async fn refunds_due(&self, limit: u32) -> Vec<RefundDue> {
+        let which = ListRefunds { limit, ..ListRefunds::default() };
+        self.orders.refunds_due(&which).await.unwrap().refunds
+    }
+
     /// Creates the tables and opens the services.
     async fn open(place: &TestDatabase) -> Self {
         let config = config(&place.url());

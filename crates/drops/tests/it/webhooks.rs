@@ -126,7 +126,7 @@ fn second_payment(order: &Order, kind: WebhookKind) -> Webhook {
 
 /// Returns the payments that are due for refund, each with whether another payment has paid for the order.
 async fn refunds_due(shop: &Shop) -> Vec<(String, bool)> {
-    let due = shop.orders.refunds_due(10).await.unwrap();
+    let due = shop.refunds_due(10).await;
     due.into_iter().map(|due| (due.payment, due.is_surplus)).collect()
 }
 

@@ -1,17 +1,20 @@
 //! The admin API's `/allocations`: lists give-back calls, and lets operators retry or skip them.
 
-use axum::Json;
 use axum::extract::{Path, Query};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use base::Code;
 use base::error::{Coded, chain};
 use base::id::Uuid;
 use http_server::Problem;
-use screens::Operation;
+use jobs::{COUNT_CAP, Jobs};
+use screens::{FieldKind, FormField, Operation};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Open, OperatorRoute};
-use work_queue::{Decision, DecisionError, FailedFilter, Filter, ItemView};
+use service::{DryRun, Open, Operator, OperatorRoute};
+use work_queue::{DecisionError, Filter, ItemView};
 
+use super::bulk::{self, FailedCalls};
 use super::{AbandonedMatch, Allocations};
 
 /// The default number of listed calls.
@@ -19,10 +22,18 @@ const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 10_000;
 
 const RETRY_FAILED: Operation = Operation::new(
-    "Retry all failed calls",
-    "Every failed call is sent to its assigner again. An assigner that frees a server twice must ignore the second call.",
-    "playhouse allocations retry --all",
-);
+    "Retry failed calls",
+    "Sends the failed calls to their assigner again, with all their attempts, as a job. An assigner that is asked twice to free a server \
+     must ignore the second call.",
+    "playhouse allocations retry [--assigner {assigner}] [--cause {cause}] [--since {since}] [--until {until}] [--expected {expected}]",
+)
+.fields(&[
+    FormField::query("assigner", "Assigner", FieldKind::Text).optional().hint("Empty: any assigner"),
+    FormField::query("cause", "Cause contains", FieldKind::Text).optional().hint("Empty: any cause"),
+    FormField::query("since", "Failed since", FieldKind::Text).optional().hint("2026-03-01T12:00:00Z"),
+    FormField::query("until", "Failed until", FieldKind::Text).optional().hint("Empty: now"),
+    FormField::query("expected", "Number that you saw", FieldKind::HiddenNumber).optional(),
+]);
 const RETRY: Operation = Operation::new(
     "Retry",
     "The assigner is called again, so that it frees the server of this match.",
@@ -35,7 +46,7 @@ const SKIP: Operation = Operation::new(
 )
 .dangerous();
 
-/// Returns the routes: `/allocations` (lists give-back calls), `/allocations/retry` (retries all failed ones),
+/// Returns the routes: `/allocations` (lists give-back calls), `/allocations/retry` (retries failed ones as a job),
 /// `/allocations/{match}/retry` and `/allocations/{match}/skip`.
 pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
     vec![
@@ -81,12 +92,62 @@ async fn retry(
     respond(done, &call, "retried")
 }
 
-async fn retry_failed(Open(allocations): Open<Allocations>) -> Result<Json<Value>, Problem> {
+/// Selects failed calls. A call must match every field that is set.
+#[derive(Deserialize)]
+struct FailedQuery {
+    assigner: Option<String>,
+    /// A substring of the cause.
+    cause: Option<String>,
+    /// When the call failed.
+    since: Option<String>,
+    until: Option<String>,
+    /// Required to select all of them, unless `expected` is set.
+    #[serde(default)]
+    all: bool,
+    /// How many the operator saw. The action is refused if another number matches now.
+    expected: Option<u64>,
+    /// Whether to only count them.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+impl FailedQuery {
+    fn calls(&self) -> Result<FailedCalls, Problem> {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let calls = FailedCalls {
+            assigner: given(&self.assigner),
+            cause: given(&self.cause),
+            since: given(&self.since),
+            until: given(&self.until),
+        };
+        if calls == FailedCalls::default() && !self.all && self.expected.is_none() {
+            let detail = "Select failed calls by assigner, cause, since or until, or set all=true.";
+            return Err(Problem::new(Code::InvalidArgument).detail(detail));
+        }
+        Ok(calls)
+    }
+}
+
+async fn retry_failed(
+    Open(allocations): Open<Allocations>,
+    Open(jobs): Open<Jobs>,
+    operator: Operator,
+    Query(query): Query<FailedQuery>,
+) -> Result<Response, Problem> {
+    let mut calls = query.calls()?;
+    let filter = calls.filter().map_err(|detail| Problem::new(Code::InvalidArgument).detail(detail))?;
     let queue = allocations.queue();
-    let retried =
-        queue.decide_failed(&FailedFilter::default(), Decision::Retry).await.map_err(database_problem)?;
-    tracing::warn!(calls = retried, "An operator retried failed give-back calls");
-    Ok(Json(json!({ "retried": retried })))
+    if query.dry_run {
+        let matching = queue.count_failed(&filter).await.map_err(database_problem)?;
+        return Ok((Extension(DryRun), Json(json!({ "calls": matching, "dry_run": true }))).into_response());
+    }
+    let matching = queue.count_failed_up_to(&filter, COUNT_CAP).await.map_err(database_problem)?;
+    if calls.until.is_none() {
+        // Calls that fail after this are left alone.
+        calls.until = Some(allocations.now().await.map_err(database_problem)?.to_rfc3339());
+    }
+    let started = jobs.start_action(&operator, bulk::RETRY, json!(calls), query.expected, matching).await?;
+    Ok(started.into_response())
 }
 
 async fn skip(

@@ -17,6 +17,7 @@ use crate::wire;
 
 /// The default number of listed backfills.
 const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1_000;
 
 /// A backfill, as operators see it.
 #[derive(Clone, Debug, Serialize)]
@@ -78,14 +79,15 @@ async fn list(
     Open(admin): Open<MatchmakingAdmin>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Value>, Problem> {
-    let ids = admin.store().live_backfills().await.map_err(problem)?;
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    let (ids, count) = admin.store().list_backfills(limit).await.map_err(problem)?;
     let mut backfills = Vec::new();
-    for id in ids.iter().take(query.limit.unwrap_or(DEFAULT_LIMIT)) {
+    for id in &ids {
         if let Some(report) = find(&admin, id).await.map_err(problem)? {
             backfills.push(BackfillReport { backfill: None, ..report });
         }
     }
-    Ok(Json(json!({ "backfills": backfills, "count": ids.len() })))
+    Ok(Json(json!({ "backfills": backfills, "count": count })))
 }
 
 async fn show(

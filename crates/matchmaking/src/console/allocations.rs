@@ -68,7 +68,7 @@ pub(super) async fn list(console: MatchmakingConsole, request: ScreenRequest) ->
     let filter = Filter::new("Show").choice("state", "State", choices, word);
     let mut section = Section::new("calls", "Calls that give servers back").block(filter).block(table);
     if failed > 0 {
-        section = section.action(ActionLink::new("POST /allocations/retry"));
+        section = section.action(ActionLink::new("POST /allocations/retry").value("expected", failed));
     }
     Ok(View::new().section(section).section(open(&console).await?))
 }

@@ -9,15 +9,13 @@ use crate::definitions::{Content, Definition, DefinitionKey, Definitions, diff};
 
 /// How many versions are listed.
 const LISTED: u32 = 100;
-/// The longest text that the form of a change begins with: it is part of the form's URL.
-const MAX_FORM_TEXT: usize = 2_000;
 
 /// Lists all definitions.
 pub(super) async fn list(definitions: Definitions, _: ScreenRequest) -> Result<View, Problem> {
     let (revision, views) = definitions.list().await.map_err(problem)?;
     let mut table = Table::new(
         &["What", "Name", "#Version", "Comes from", "Changed", "By", "Note"],
-        "There are none. Add [matchmaking.profiles.NAME] to the configuration, or run `playhouse rules set`.",
+        "There are none. Add one, or add [matchmaking.profiles.NAME] to the configuration.",
     );
     for view in &views {
         let stored = view.stored.as_ref();
@@ -41,8 +39,10 @@ pub(super) async fn list(definitions: Definitions, _: ScreenRequest) -> Result<V
         );
         section = section.notice(Tone::Bad, text);
     }
+    // Version 0: a definition that somebody else has added meanwhile is not replaced.
+    let add = ActionLink::new("PUT /definitions/{kind}/{name}").value("expected_version", 0).label("Add");
     let about = format!("Revision {revision}. Every process follows a change within a second.");
-    Ok(View::new().section(section.text(about).block(table)))
+    Ok(View::new().section(section.action(add).text(about).block(table)))
 }
 
 /// Shows one definition.
@@ -61,11 +61,11 @@ pub(super) async fn show(definitions: Definitions, request: ScreenRequest) -> Re
         Some(text) => section.block(Block::Code(text.clone())),
         None => section.notice(Tone::Warning, "It is removed. Roll back to a version to bring it back."),
     };
-    if let Some(text) = view.text.as_ref().filter(|text| text.len() <= MAX_FORM_TEXT) {
-        section = section.action(expecting("PUT /definitions/{kind}/{name}").value("text", text));
-    }
     if view.text.is_some() {
-        section = section.action(link("DELETE /definitions/{kind}/{name}"));
+        // The form reads the text, which may be long, with its version.
+        section = section
+            .action(link("PUT /definitions/{kind}/{name}"))
+            .action(expecting("DELETE /definitions/{kind}/{name}"));
     }
 
     let mut table = Table::new(

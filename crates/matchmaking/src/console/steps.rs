@@ -114,7 +114,13 @@ async fn ticket_steps(console: &MatchmakingConsole, id: &TicketId) -> Result<Vec
     if let Some(since) = status.pending_since {
         // Redis has whole seconds.
         let at = base::Timestamp::from_millis(since * 1_000).max(created);
-        steps.push(redis_step(id, at, format!("An engine fetched the ticket {id}")));
+        let what = match &status.holder {
+            Some(holder) => {
+                format!("A Director fetched the ticket {id} in a match of profile {}", holder.profile)
+            }
+            None => format!("An engine fetched the ticket {id}"),
+        };
+        steps.push(redis_step(id, at, what));
     }
     if TicketState::of(&status) == TicketState::Assigned {
         // An assigned ticket expires a fixed time after its assignment.

@@ -4,6 +4,7 @@ use http_server::Problem;
 use screens::{ActionLink, Block, Cell, Section, Tone, View};
 use service::ScreenRequest;
 
+use super::players::player_cell;
 use super::{MatchmakingConsole, time, why};
 use crate::admin::{TicketState, problem};
 use crate::error::Error;
@@ -21,17 +22,21 @@ pub(super) async fn show(console: MatchmakingConsole, request: ScreenRequest) ->
     let created = ticket.as_ref().map(|ticket| time(ticket.created.micros()));
     let expires = ticket.as_ref().and_then(|ticket| ticket.expires);
     let pending = report.pending_since.map(|since| base::Timestamp::from_millis(since * 1_000));
+    let members = ticket.iter().flat_map(|ticket| &*ticket.members).map(|user| player_cell(*user)).collect();
+    let held_by = status.holder.as_ref().map_or_else(
+        || Cell::optional(pending, |_| Cell::text("an engine")),
+        |holder| {
+            Cell::text(format!("a Director: profile {}, match function {}", holder.profile, holder.function))
+        },
+    );
     let mut section = Section::new("ticket", "Ticket").facts([
         ("State", state(report.summary.state)),
         ("Created", Cell::optional(created, Cell::Time)),
-        ("Fetched by an engine", Cell::optional(pending, Cell::Time)),
+        ("Held by", held_by),
+        ("Held since", Cell::optional(pending, Cell::Time)),
         ("Expires", Cell::optional(expires, |at| Cell::Time(time(at.micros())))),
-        (
-            "Player",
-            Cell::optional(ticket.and_then(|ticket| ticket.user), |user| {
-                Cell::id(user.to_string(), format!("/console/players/{user}"))
-            }),
-        ),
+        ("Player", Cell::optional(ticket.as_ref().and_then(|ticket| ticket.user), player_cell)),
+        ("Members of the party", Cell::Many(members)),
     ]);
     section.actions = match report.summary.state {
         TicketState::Pending => vec![release(&id), delete(&id)],
@@ -82,7 +87,7 @@ fn release(id: &TicketId) -> ActionLink {
     ActionLink::new("POST /tickets/{ticket_id}/release").with("ticket_id", id)
 }
 
-fn state(state: TicketState) -> Cell {
+pub(super) fn state(state: TicketState) -> Cell {
     match state {
         TicketState::Waiting => Cell::state(Tone::Neutral, "WAITING"),
         TicketState::Pending => Cell::state(Tone::Neutral, "PENDING"),

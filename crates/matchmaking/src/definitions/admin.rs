@@ -24,16 +24,23 @@ const MAX_LIMIT: u32 = 1_000;
 const SET: Operation = Operation::new(
     "Set",
     "Every process follows the new text within a second. Waiting tickets are matched by it; matches that are made already stay.",
-    "playhouse rules set {name} FILE --kind {kind}",
+    "playhouse rules set {name} FILE --kind {kind} [--expected-version {expected_version}]",
 )
+.begins_with("/definitions/{kind}/{name}")
+.checked()
 .fields(&[
-    FormField::body("text", "Text", FieldKind::LongText),
-    FormField::body("expected_version", "Expected version", FieldKind::HiddenNumber).optional(),
+    FormField::path("kind", "What", FieldKind::OneOf(&["rule-set", "profile", "queue"])),
+    FormField::path("name", "Name", FieldKind::Text),
+    FormField::body("text", "Text", FieldKind::LongText)
+        .hint("A rule set, or what the table of a profile or queue contains in the configuration file"),
+    FormField::body("expected_version", "Expected version", FieldKind::HiddenNumber)
+        .optional()
+        .from_member("version"),
 ]);
 const ROLL_BACK: Operation = Operation::new(
     "Roll back",
     "The text of the earlier version becomes the newest version. Every process follows it within a second.",
-    "playhouse rules rollback {name} --to {version} --kind {kind}",
+    "playhouse rules rollback {name} --to {version} --kind {kind} [--expected-version {expected_version}]",
 )
 .fields(&[
     FormField::body("version", "Version", FieldKind::Number).hint("0 is the one of the configuration file"),
@@ -43,9 +50,12 @@ const REMOVE: Operation = Operation::new(
     "Remove",
     "A removed profile makes no matches, and nobody can join a removed queue. Waiting tickets keep waiting. The history stays, and a rollback \
      brings it back.",
-    "playhouse rules remove {name} --kind {kind}",
+    "playhouse rules remove {name} --kind {kind} [--expected-version {expected_version}]",
 )
-.dangerous();
+.dangerous()
+.fields(&[
+    FormField::query("expected_version", "Expected version", FieldKind::HiddenNumber).optional(),
+]);
 
 /// Returns the routes: `/definitions` (list), `/definitions/{kind}/{name}`, its `history`, `diff` and `rollback`.
 pub(crate) fn operator_routes() -> Vec<OperatorRoute> {

@@ -7,6 +7,7 @@ use base::id::Uuid;
 use db::{Db, Error, Tx, Value};
 use sqlx::AssertSqlSafe;
 
+use super::remove::{IdSpellings, NAMING_USER};
 use super::uuid;
 use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterGroup};
 
@@ -108,6 +109,24 @@ pub(crate) async fn dead_letters(
         let rows: Vec<DeadLetterRow> = db::on!(connection, raw => {
             let query = bind_filter!(sqlx::query_as(AssertSqlSafe(text)), filter);
             query.bind(i64::from(limit)).fetch_all(raw).await?
+        });
+        Ok(rows.into_iter().map(DeadLetter::from).collect())
+    };
+    db.bounded(reading).await
+}
+
+/// Reads the dead letters of events that name a user, each without its payload. There are few: an event becomes a dead letter only if
+/// it cannot be interpreted.
+pub(crate) async fn dead_events_naming(db: &Db, user: Uuid) -> Result<Vec<DeadLetter>, Error> {
+    let text = WITHOUT_PAYLOAD.replace("FROM notification_dlq", NAMING_USER);
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let rows: Vec<DeadLetterRow> = db::on!(connection, raw => {
+            let mut query = sqlx::query_as(AssertSqlSafe(text));
+            for id in IdSpellings::new(user).ids() {
+                query = query.bind(id);
+            }
+            query.fetch_all(raw).await?
         });
         Ok(rows.into_iter().map(DeadLetter::from).collect())
     };

@@ -214,13 +214,18 @@ pub(crate) async fn notification_by_id(db: &Db, id: Uuid) -> Result<Option<Notif
 }
 
 /// Reads the newest notifications of a user, in every state. Leaves out corrupt rows.
-pub(crate) async fn newest_of_user(db: &Db, user: Uuid, limit: u32) -> Result<Vec<Notification>, Error> {
-    let text = format!("{COLUMNS} WHERE user_id = ? ORDER BY position DESC LIMIT ?");
+pub(crate) async fn newest_of_user(
+    db: &Db,
+    user: Uuid,
+    before: Option<i64>,
+    limit: u32,
+) -> Result<Vec<Notification>, Error> {
+    let text = format!("{COLUMNS} WHERE user_id = ? AND position < ? ORDER BY position DESC LIMIT ?");
     let reading = async {
         let mut connection = db.connection().await?;
         let rows: Vec<NotificationRow> = db::on!(connection, raw => {
             let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
-            query.bind(i64::from(limit)).fetch_all(raw).await?
+            query.bind(before.unwrap_or(i64::MAX)).bind(i64::from(limit)).fetch_all(raw).await?
         });
         Ok(rows.into_iter().filter_map(|row| notification(db, row).ok()).collect())
     };

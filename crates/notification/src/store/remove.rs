@@ -9,6 +9,10 @@ use sqlx::AssertSqlSafe;
 /// How many rows one statement removes: few, so that other transactions do not wait long.
 const ROWS_PER_STATEMENT: i64 = 500;
 
+/// The dead letters of events that name a user. [`IdSpellings::ids`] are its values.
+pub(super) const NAMING_USER: &str = "FROM notification_dlq WHERE user_id IS NULL AND kind = 'event' \
+    AND (INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0)";
+
 /// Removes the inbox of a user and marks the user as erased, so that nothing is added to it any more.
 pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
     let now = tx.dialect().now();
@@ -30,16 +34,15 @@ pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
 /// Removes the dead letters of a user. In dead letters of events that also name other users, blanks only the id of this user.
 pub(crate) async fn erase_dead_letters(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
     const OF_USER: &str = "DELETE FROM notification_dlq WHERE user_id = ?";
-    const NAMING: &str = "SELECT id, destination, cause, payload FROM notification_dlq WHERE user_id IS NULL AND kind = 'event' \
-        AND (INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0 OR INSTR(payload, ?) > 0)";
     const REMOVE: &str = "DELETE FROM notification_dlq WHERE id = ?";
     const BLANK: &str = "UPDATE notification_dlq SET cause = ?, payload = ? WHERE id = ?";
     let spellings = IdSpellings::new(user);
+    let naming = format!("SELECT id, destination, cause, payload {NAMING_USER}");
     let naming: Vec<(i64, String, String, Vec<u8>)> = db::on!(tx, connection => {
         sqlx::query(OF_USER).bind(user.as_bytes().to_vec()).execute(&mut *connection).await?;
-        let mut query = sqlx::query_as(NAMING);
-        for (id, _) in &spellings.0 {
-            query = query.bind(id.as_bytes().to_vec());
+        let mut query = sqlx::query_as(AssertSqlSafe(naming));
+        for id in spellings.ids() {
+            query = query.bind(id);
         }
         query.fetch_all(connection).await?
     });
@@ -59,10 +62,10 @@ pub(crate) async fn erase_dead_letters(tx: &mut Tx, user: Uuid) -> Result<(), Er
 }
 
 /// The spellings of a user's id in an event, each with its replacement after the erasure.
-struct IdSpellings([(String, String); 4]);
+pub(super) struct IdSpellings([(String, String); 4]);
 
 impl IdSpellings {
-    fn new(user: Uuid) -> Self {
+    pub(super) fn new(user: Uuid) -> Self {
         let nil = Uuid::nil();
         let (long, short) = (user.hyphenated().to_string(), user.simple().to_string());
         let (nil_long, nil_short) = (nil.hyphenated().to_string(), nil.simple().to_string());
@@ -72,6 +75,11 @@ impl IdSpellings {
             (long, nil_long),
             (short, nil_short),
         ])
+    }
+
+    /// Returns the spellings as bytes.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.0.iter().map(|(id, _)| id.as_bytes().to_vec())
     }
 
     fn is_in(&self, bytes: &[u8]) -> bool {

@@ -191,6 +191,12 @@ pub enum DropsCommand {
     },
     /// List payments that must be refunded: nothing was left to sell, or the order was paid twice
     Refunds {
+        /// Only payments for orders of this drop
+        #[arg(long, value_name = "DROP")]
+        drop: Option<String>,
+        /// The `next` of the previous page
+        #[arg(long, value_name = "NEXT")]
+        after: Option<String>,
         /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,

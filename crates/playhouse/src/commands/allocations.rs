@@ -1,12 +1,14 @@
 //! `playhouse allocations`
 
+use base::{Clock, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::Value;
 
-use super::admin::AdminClient;
-use super::{ExitStatus, counted, items, text};
-use crate::cli::{Allocations, AllocationsCommand};
+use super::admin::{AdminClient, query};
+use super::outbox::parse_time;
+use super::{ExitStatus, UsageError, counted, items, jobs, text};
+use crate::cli::{Allocations, AllocationsCommand, CallSelection};
 use crate::print;
 
 pub(super) async fn run(args: Allocations) -> anyhow::Result<ExitStatus> {
@@ -17,16 +19,12 @@ pub(super) async fn run(args: Allocations) -> anyhow::Result<ExitStatus> {
             let shown = list(&found);
             (found, shown)
         }
-        AllocationsCommand::Retry { match_id: Some(id), .. } => {
+        AllocationsCommand::Retry { selection: CallSelection { match_id: Some(id), .. } } => {
             let found = admin.call(Method::POST, &format!("{}/retry", path(id))).await?;
             let shown = format!("the call for {} will be sent again", text(&found["match_id"]));
             (found, shown)
         }
-        AllocationsCommand::Retry { match_id: None, .. } => {
-            let found = admin.call(Method::POST, "/allocations/retry").await?;
-            let shown = format!("{} will be sent again", counted(&found["retried"], "call"));
-            (found, shown)
-        }
+        AllocationsCommand::Retry { selection } => return retry(&admin, selection, args.target.json).await,
         AllocationsCommand::Skip { match_id } => {
             let found = admin.call(Method::POST, &format!("{}/skip", path(match_id))).await?;
             let shown = format!("the call for {} is skipped", text(&found["match_id"]));
@@ -35,6 +33,34 @@ pub(super) async fn run(args: Allocations) -> anyhow::Result<ExitStatus> {
     };
     print(&if args.target.json { found.to_string() } else { shown })?;
     Ok(ExitStatus::Done)
+}
+
+/// Starts the job that sends failed calls again, and waits for it; or counts them.
+async fn retry(admin: &AdminClient, selection: &CallSelection, json: bool) -> anyhow::Result<ExitStatus> {
+    let now = Clock::system().now();
+    let time = |name, text: &Option<String>| {
+        let time = text.as_deref().map(|text| parse_time(name, text, now)).transpose()?;
+        Ok::<_, UsageError>(time.map(Timestamp::to_rfc3339))
+    };
+    let (since, until) = (time("since", &selection.since)?, time("until", &selection.until)?);
+    let (expected, yes) = (selection.expected.map(|expected| expected.to_string()), "true".to_owned());
+    let given = [
+        ("assigner", selection.assigner.as_ref()),
+        ("cause", selection.cause.as_ref()),
+        ("since", since.as_ref()),
+        ("until", until.as_ref()),
+        ("all", selection.all.then_some(&yes)),
+        ("expected", expected.as_ref()),
+        ("dry_run", selection.dry_run.then_some(&yes)),
+    ];
+    let found = admin.call(Method::POST, &query("/allocations/retry", given)).await?;
+    if found["job_id"].is_null() {
+        let shown = format!("{} would be sent again", counted(&found["calls"], "failed call"));
+        print(&if json { found.to_string() } else { shown })?;
+        return Ok(ExitStatus::Done);
+    }
+    let job = jobs::wait(admin, &found).await?;
+    jobs::finished(&job, json, |job| format!("{} will be sent again", counted(&job["done"], "call")))
 }
 
 fn path(id: &str) -> String {

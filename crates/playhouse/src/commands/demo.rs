@@ -48,6 +48,9 @@ const STEP: Duration = Duration::from_secs(1);
 /// After how many steps a player who joined the line comes back, to buy if admitted. Shopping is every fourth step.
 const RETURN_AFTER: u64 = 16;
 
+/// After how many steps the game server of a match with room acknowledges it again.
+const ACKNOWLEDGE_EVERY: u64 = 10;
+
 /// The step at which the operator starts a bulk action.
 const BULK_ACTION: u64 = 20;
 
@@ -75,7 +78,7 @@ impl Demo {
     /// Makes traffic until the process stops. A request that fails is logged and not repeated.
     pub(super) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         let mut players = Vec::new();
-        let mut drop_id = None;
+        let (mut drop_id, mut backfill) = (None, None);
         let started = self.clock.now();
         for step in 0_u64.. {
             if step % STEPS_PER_SIGN_IN == 0 {
@@ -84,6 +87,9 @@ impl Demo {
                 if step == 0 {
                     self.prepare(&players).await;
                 }
+            }
+            if step % ACKNOWLEDGE_EVERY == 0 {
+                backfill = self.keep_backfill(backfill).await;
             }
             if let Some(player) = pick(&players, step) {
                 self.step(step, player, &players, drop_id.as_deref()).await;
@@ -98,6 +104,17 @@ impl Demo {
             }
         }
         Ok(())
+    }
+
+    /// Keeps a match with room alive, as its game server does. Opens one if there is none. Returns its id.
+    async fn keep_backfill(&self, id: Option<String>) -> Option<String> {
+        let Some(id) = id else {
+            let made = self.client.game_server("backfills", &json!({ "backfill": {} })).await?;
+            return made["id"].as_str().map(str::to_owned);
+        };
+        let body = json!({ "assignment": { "connection": "demo.invalid:7777" } });
+        let path = format!("backfills/{id}/acknowledge");
+        self.client.game_server(&path, &body).await.map(|_| id)
     }
 
     async fn sign_in_all(&self) -> Vec<Player> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::admin::AdminClient;
+use super::admin::{AdminClient, query};
 use super::{ExitStatus, UsageError, encoded};
 use crate::cli::{CreateDrop, DropArg, Drops, DropsCommand, Switch, TermsArgs};
 use crate::print;
@@ -92,8 +92,10 @@ pub(super) async fn run(args: Drops) -> anyhow::Result<ExitStatus> {
         DropsCommand::Orders { state, limit } => {
             client.read(&format!("/orders?state={state}&limit={limit}"), output::orders).await
         }
-        DropsCommand::Refunds { limit } => {
-            client.read(&format!("/refunds?limit={limit}"), output::refunds).await
+        DropsCommand::Refunds { drop, after, limit } => {
+            let limit = limit.to_string();
+            let filter = [("drop_id", drop.as_ref()), ("after", after.as_ref()), ("limit", Some(&limit))];
+            client.read(&query("/refunds", filter), output::refunds).await
         }
         DropsCommand::Settle { order, payment } => {
             let path = format!("/orders/{}/settle", encoded(order));

@@ -177,8 +177,18 @@ async fn restart_gives_back_servers_allocated_before_it() {
     assert!(failed.contains(&allocated), "{failed}");
 
     allocator.servers.lock().unwrap().refuses_give_backs = false;
-    let (code, retried, errors) = command(&["allocations", "retry", "--all"]).await;
+    // Filters and the number that the operator saw protect from sending more than was meant.
+    let (code, counted, _) = command(&["allocations", "retry", "--all", "--dry-run"]).await;
+    assert_eq!((code, counted.trim()), (0, "1 failed call would be sent again"));
+    let (code, none, _) = command(&["allocations", "retry", "--assigner", "another"]).await;
+    assert_eq!((code, none.trim()), (0, "0 calls will be sent again"));
+    let (code, _, errors) = command(&["allocations", "retry", "--cause", "403", "--expected", "2"]).await;
+    assert!(code == 1 && errors.contains("now matches 1, you saw 2"), "{errors}");
+    let args = ["allocations", "retry", "--assigner", "game", "--cause", "403", "--expected", "1"];
+    let (code, retried, errors) = command(&args).await;
     assert_eq!((code, retried.trim()), (0, "1 call will be sent again"), "{errors}");
+    let (_, jobs, _) = command(&["jobs", "list"]).await;
+    assert!(jobs.contains("allocations.retry") && jobs.contains("tester"), "{jobs}");
     eventually("it is given back", PATIENCE, async || allocator.given_back().contains(&allocated)).await;
     let (code, _, errors) = command(&["allocations", "skip", &allocated]).await;
     assert!(code == 1 && errors.contains("finished already"), "{errors}");

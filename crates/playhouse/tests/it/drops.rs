@@ -1,5 +1,6 @@
 //! Drops as used by services and operators.
 
+use reqwest::redirect::Policy;
 use serde_json::json;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
@@ -40,6 +41,17 @@ impl TestProcess {
         sqlx::raw_sql(sqlx::AssertSqlSafe(change.to_owned())).execute(&mut db).await.unwrap();
         db.close().await.unwrap();
         Self::start_in(folder).await
+    }
+
+    /// Signs an operator in at the console.
+    async fn console(&self) -> Console {
+        let client = reqwest::Client::builder().redirect(Policy::none()).build().unwrap();
+        let origin = format!("http://{}", self.admin);
+        let sign_in = client.post(format!("{origin}/console/sign-in/token")).header("origin", &origin);
+        let signed_in = form(sign_in, &[("token", shop::OPERATOR_TOKEN)]).send().await.unwrap();
+        let cookie =
+            signed_in.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+        Console { client, origin, cookie }
     }
 
     /// Returns the exit code and the output: stdout, or stderr if stdout is empty.
@@ -98,6 +110,23 @@ impl TestProcess {
         let problem: Value = response.json().await.unwrap();
         assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");
         (status, problem["type"].as_str().unwrap().trim_start_matches(PREFIX).to_owned())
+    }
+}
+
+/// An operator who is signed in at the console.
+struct Console {
+    client: reqwest::Client,
+    origin: String,
+    cookie: String,
+}
+
+impl Console {
+    /// Returns the HTML of a page.
+    async fn page(&self, path: &str) -> String {
+        let request = self.client.get(format!("{}{path}", self.origin)).header("cookie", &self.cookie);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        response.text().await.unwrap()
     }
 }
 
@@ -347,6 +376,59 @@ async fn closing_with_open_reservations_needs_force_and_the_audit_finds_differen
     }
     assert!(process.run_ok(&["show", &drop]).await.contains("PAUSED"), "a refused end changed the drop");
     assert_eq!(process.run_ok(&["close", &drop, "--force"]).await.trim(), format!("{drop} is CLOSED"));
+}
+
+/// Inserts orders whose payment must be refunded, each a millisecond after the one before.
+fn due_refunds(drop: &str, count: usize, since: usize) -> String {
+    let drop = drop.replace('-', "");
+    let insert = |number: usize| {
+        let at = since + number;
+        format!(
+            "INSERT INTO drop_orders (order_id, drop_id, reservation_id, user_id, account_id, state, quantity, amount, currency, \
+             payment, created_at, changed_at, version) VALUES \
+             (randomblob(16), X'{drop}', randomblob(16), randomblob(16), randomblob(16), 2, 1, 1999, 'EUR', 'pay_{at}', 1, {at}, 1);"
+        )
+    };
+    (0..count).map(insert).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refunds_of_a_drop_are_found_behind_many_of_another() {
+    let process = TestProcess::start().await;
+    let (other, drop) = (process.create("other", &[]).await, process.create("ours", &[]).await);
+    let second = "INSERT INTO drop_surplus_payments (order_id, payment, state, received_at) \
+        SELECT order_id, 'pay twice', 0, 500 FROM drop_orders WHERE payment = 'pay_300';";
+    let orders = due_refunds(&other, 21, 100) + &due_refunds(&drop, 2, 300) + second;
+    let process = process.restart_with(&orders).await;
+    let console = process.console().await;
+
+    // The older ones of the other drop do not hide ours.
+    let path = format!("/console/drops/{drop}");
+    let page = console.page(&path).await;
+    assert!(page.contains("Refunds due"), "{page}");
+    for payment in ["pay_300", "pay_301", "pay twice"] {
+        assert!(page.contains(payment), "{payment}: {page}");
+    }
+    assert!(!page.contains("pay_100"), "{page}");
+    let (_, listed) = process.run(&["refunds", "--drop", &drop]).await;
+    assert_eq!(listed.matches("payment pay").count(), 3, "{listed}");
+
+    // Every payment is on one page of the list, the oldest first.
+    let mut found = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let after_args = after.iter().flat_map(|next| ["--after", next.as_str()]);
+        let args: Vec<&str> = ["refunds", "--limit", "5"].into_iter().chain(after_args).collect();
+        let page = process.json(&args).await;
+        let payments = page["refunds"].as_array().unwrap().iter();
+        found.extend(payments.map(|refund| refund["payment_id"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        after = Some(next.to_owned());
+    }
+    let expected: Vec<String> = (100..121).chain(300..302).map(|at| format!("pay_{at}")).collect();
+    assert_eq!(found, [expected, vec!["pay twice".to_owned()]].concat());
+    let (code, said) = process.run(&["refunds", "--after", "junk"]).await;
+    assert!(code == 1 && said.contains("the `next` of an earlier page"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,18 +18,25 @@ pub(super) const TOKEN: &str = "ph_for-tests-only";
 /// The token of the service `poor`, which has no rights.
 pub(super) const POOR_TOKEN: &str = "ph_for-tests-only-too";
 
+/// The token of the service `clerk`, which may do everything but the work of an operator.
+pub(super) const CLERK_TOKEN: &str = "ph_for-tests-only-three";
+
 /// The tokens of the operator `tester` and of the read-only operator `reader`.
 pub(super) const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
 pub(super) const READER_TOKEN: &str = "ph_reader-for-tests-only";
 
-/// Returns settings with the services `shop` and `poor` and the operators.
+/// Returns settings with the services `shop`, `clerk` and `poor` and the operators.
 pub(super) fn services() -> String {
     let service = |name: &str, token: &str, may: &str| {
         let hash = http_server::TokenHash::of(token);
         format!("[services.{name}]\ntoken_hash = \"{hash}\"\nmay = [{may}]\n")
     };
-    let all = "\"read\", \"accounts\", \"entitlements\", \"notifications\", \"drops\", \"operator\"";
-    service("shop", TOKEN, all) + &service("poor", POOR_TOKEN, "") + &operators()
+    let most = "\"read\", \"accounts\", \"entitlements\", \"notifications\", \"drops\"";
+    let all = format!("{most}, \"operator\"");
+    service("shop", TOKEN, &all)
+        + &service("clerk", CLERK_TOKEN, most)
+        + &service("poor", POOR_TOKEN, "")
+        + &operators()
 }
 
 /// Returns settings with the operators `tester` and `reader`.

@@ -157,6 +157,46 @@ pub(crate) async fn undo_spend(tx: &mut Tx, name: RecordName, generation: i64) -
     Ok(())
 }
 
+/// A row about a session of a user.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionRow {
+    pub(crate) what: RowKind,
+    /// When the row is no longer needed.
+    pub(crate) expires_at: Timestamp,
+}
+
+/// What a row says about a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RowKind {
+    EndedAt(Timestamp),
+    /// How many of its refresh tokens were presented to the issuer.
+    Refreshed(i64),
+}
+
+/// Reads all rows that [`erase`] removes. A row expires with its session, so there are few.
+pub(crate) async fn of_user(db: &Db, user: Uuid) -> Result<Vec<SessionRow>, Error> {
+    const ENDS: &str = "SELECT ended_at, expires_at FROM session_ends WHERE user_id = ? ORDER BY ended_at";
+    const REFRESHES: &str =
+        "SELECT spent, expires_at FROM session_refreshes WHERE user_id = ? ORDER BY expires_at";
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let mut read = Vec::new();
+        let kinds: [(&'static str, fn(i64) -> RowKind); 2] =
+            [(ENDS, |at| RowKind::EndedAt(Timestamp::from_millis(at))), (REFRESHES, RowKind::Refreshed)];
+        for (text, kind) in kinds {
+            let rows: Vec<(i64, i64)> = on!(connection, raw => {
+                sqlx::query_as(text).bind(user.as_bytes().to_vec()).fetch_all(raw).await?
+            });
+            read.extend(rows.into_iter().map(|(value, expires_at)| SessionRow {
+                what: kind(value),
+                expires_at: Timestamp::from_millis(expires_at),
+            }));
+        }
+        Ok(read)
+    };
+    db.bounded(reading).await
+}
+
 /// Removes all rows of a user.
 pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<(), Error> {
     const REMOVE: [&str; 2] =

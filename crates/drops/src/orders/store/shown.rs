@@ -18,7 +18,11 @@ pub(crate) enum WhichOrders<'a> {
     Reservation(ReservationId),
     /// By the provider's id of the payment.
     Payment(&'a str),
-    User(UserId),
+    /// Of one user, created before `before`.
+    User {
+        user: UserId,
+        before: Option<OrderId>,
+    },
     /// In one state of one drop, created before `before`.
     Drop {
         drop: DropId,
@@ -44,7 +48,7 @@ pub(crate) async fn dated(
         WhichOrders::Order(_) => "order_id = ?",
         WhichOrders::Reservation(_) => "reservation_id = ?",
         WhichOrders::Payment(_) => "payment = ?",
-        WhichOrders::User(_) => "user_id = ?",
+        WhichOrders::User { .. } => "user_id = ? AND order_id < ?",
         WhichOrders::Drop { .. } => "drop_id = ? AND state = ? AND order_id < ?",
     };
     let text = AssertSqlSafe(format!("{COLUMNS}WHERE {filter} ORDER BY order_id DESC LIMIT ?"));
@@ -54,7 +58,10 @@ pub(crate) async fn dated(
             WhichOrders::Order(id) => query.bind(bytes(id.as_uuid())),
             WhichOrders::Reservation(id) => query.bind(bytes(id.as_uuid())),
             WhichOrders::Payment(payment) => query.bind(*payment),
-            WhichOrders::User(user) => query.bind(bytes(user.as_uuid())),
+            WhichOrders::User { user, before } => {
+                let before = before.map_or(Uuid::max(), |id| *id.as_uuid());
+                query.bind(bytes(user.as_uuid())).bind(before.as_bytes().to_vec())
+            }
             WhichOrders::Drop { drop, state, before } => {
                 let before = before.map_or(Uuid::max(), |id| *id.as_uuid());
                 query.bind(bytes(drop.as_uuid())).bind(number(*state)).bind(before.as_bytes().to_vec())

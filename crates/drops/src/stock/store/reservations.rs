@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use account::{AccountId, UserId};
 use base::Timestamp;
+use base::id::Uuid;
 use db::{Conn, Db, Error, Tx, Value};
 use sqlx::AssertSqlSafe;
 
@@ -88,16 +89,20 @@ pub(crate) async fn find(connection: &mut Conn, id: ReservationId) -> Result<Opt
     Ok(row.map(read))
 }
 
-/// Reads a user's reservations, the newest first.
+/// Reads a user's reservations that were made before `before`, the newest first.
 pub(crate) async fn newest_of_user(
     connection: &mut Conn,
     user: UserId,
+    before: Option<ReservationId>,
     limit: u32,
 ) -> Result<Vec<Reservation>, Error> {
-    let text = format!("{COLUMNS}WHERE user_id = ? ORDER BY reservation_id DESC LIMIT ?");
+    let text =
+        format!("{COLUMNS}WHERE user_id = ? AND reservation_id < ? ORDER BY reservation_id DESC LIMIT ?");
+    let before = before.map_or(Uuid::max(), |id| *id.as_uuid());
     let rows: Vec<ReservationRow> = db::on!(connection, raw => {
         sqlx::query_as(AssertSqlSafe(text))
             .bind(bytes(user.as_uuid()))
+            .bind(bytes(&before))
             .bind(i64::from(limit))
             .fetch_all(raw)
             .await?

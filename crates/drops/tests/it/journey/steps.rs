@@ -1,6 +1,6 @@
 //! The random steps of players, operators, the payment provider and the loops of a process.
 
-use drops::orders::Order;
+use drops::orders::{ListRefunds, Order};
 use drops::stock::Adjustment;
 use drops::{Eligibility, Join, PlayerStatus};
 use fastrand::Rng;
@@ -178,7 +178,8 @@ impl Process {
     }
 
     async fn settle(&self) {
-        for due in expected(self.shop.orders.refunds_due(2).await).unwrap_or_default() {
+        let which = ListRefunds { limit: 2, ..ListRefunds::default() };
+        for due in expected(self.shop.orders.refunds_due(&which).await).unwrap_or_default().refunds {
             self.fact_log.add(Fact::RefundBegun { order: *due.order.id.as_uuid() });
             expected(self.shop.orders.settle_refund(due.order.id, &due.payment, "olga").await);
         }

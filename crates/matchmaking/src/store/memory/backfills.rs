@@ -245,6 +245,16 @@ impl Memory {
         Ok(ids)
     }
 
+    pub(in crate::store) async fn list_backfills(
+        &self,
+        limit: usize,
+    ) -> Result<(Vec<BackfillId>, u64), Error> {
+        let mut ids = self.live_backfills().await?;
+        let count = ids.len() as u64;
+        ids.truncate(limit);
+        Ok((ids, count))
+    }
+
     pub(in crate::store) async fn expire_backfills(&self) -> Result<ExpiredBackfills, Error> {
         let (mut state, now) = self.state();
         let expiry = self.rules.backfill_expiry();

@@ -192,6 +192,21 @@ impl Redis {
         Ok(ids)
     }
 
+    pub(in crate::store) async fn list_backfills(
+        &self,
+        limit: usize,
+    ) -> Result<(Vec<BackfillId>, u64), Error> {
+        let oldest = self.backfill_time().await? - millis(self.rules.backfill_expiry()) as i64;
+        let (key, since) = (self.keys.backfill_acks(), format!("({oldest}"));
+        let mut both = ::redis::pipe();
+        both.cmd("ZRANGEBYSCORE").arg(&key).arg(&since).arg("+inf").arg("LIMIT").arg(0).arg(limit);
+        both.cmd("ZCOUNT").arg(&key).arg(&since).arg("+inf");
+        let (ids, count): (Vec<String>, u64) = both.query_async(&mut self.servers.primary()).await?;
+        let mut ids = backfill_ids(&ids);
+        ids.sort_unstable();
+        Ok((ids, count))
+    }
+
     /// Returns Redis's time in milliseconds.
     async fn backfill_time(&self) -> Result<i64, Error> {
         let (seconds, micros): (i64, i64) =

@@ -29,6 +29,7 @@ pub(super) struct Client {
     gateway: String,
     service_api: String,
     admin: String,
+    open_match: String,
     tokens: DevTokens,
     /// Makes idempotency keys of this start unique.
     run: Uuid,
@@ -45,6 +46,7 @@ impl Client {
             gateway: addresses.url(Listener::Gateway)?,
             service_api: addresses.url(Listener::ServiceApi)?,
             admin: addresses.url(Listener::Admin)?,
+            open_match: addresses.url(Listener::OpenMatch)?,
             tokens: tokens.clone(),
             run: Uuid::new_v4(),
             failures: Arc::default(),
@@ -60,6 +62,11 @@ impl Client {
         let me = self.send(self.http.get(format!("{}/v1/me", self.gateway)).bearer_auth(&token)).await?;
         let account_id = me["accounts"][0]["account_id"].as_str()?.to_owned();
         Some(Player { name, token, user_id: me["user_id"].as_str()?.to_owned(), account_id })
+    }
+
+    /// Calls Open Match, as a game server does.
+    pub(super) async fn game_server(&self, path: &str, body: &Value) -> Option<Value> {
+        self.send(self.http.post(format!("{}/v1/frontendservice/{path}", self.open_match)).json(body)).await
     }
 
     /// Calls the gateway as a player.

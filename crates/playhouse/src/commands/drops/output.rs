@@ -174,6 +174,7 @@ pub(super) fn refunds(found: &Value) -> String {
         )
     };
     let mut lines: Vec<String> = refunds.iter().map(line).collect();
+    lines.extend(found["next"].as_str().map(|next| format!("\nNext page: --after '{next}'")));
     lines.push(
         "\nRefund these at the payment provider. Its webhook settles them, or use `playhouse drops settle`."
             .to_owned(),

@@ -48,6 +48,7 @@ impl Filled {
         }
         let drop = sale(site, [&ada, &grace, &barbara, &edsger]).await;
         refuse_some(site, &alan).await;
+        backfill(site).await;
         site.admin(Method::POST, "/outbox/republish?since=2026-03-01T12:00:00Z", Value::Null).await;
         eventually("everything has happened", PATIENCE, async || {
             let letters = site.admin(Method::GET, "/dlq", Value::Null).await;
@@ -59,6 +60,21 @@ impl Filled {
         .await;
         Self { ada, waiting: alan, spare: edsger, drop }
     }
+}
+
+/// Opens a match with room, as a game server that lives as long as the test.
+async fn backfill(site: &Site) {
+    let made = site.open_match("backfills", json!({ "backfill": {} })).await;
+    let path = format!("/v1/frontendservice/backfills/{}/acknowledge", text(&made["id"]));
+    let url = format!("http://{}{path}", site.at["open_match"]);
+    tokio::spawn(async move {
+        let acknowledge = json!({ "assignment": { "connection": "10.0.0.1:7777" } });
+        while let Ok(response) = reqwest::Client::new().post(&url).json(&acknowledge).send().await
+            && response.status().is_success()
+        {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    });
 }
 
 /// Adds an event that the bus refuses.

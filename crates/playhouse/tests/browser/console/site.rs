@@ -133,6 +133,12 @@ impl Site {
         send(request.header("idempotency-key", unique()), body).await
     }
 
+    /// Calls Open Match, as a game server does.
+    pub(super) async fn open_match(&self, path: &str, body: Value) -> Value {
+        let url = format!("http://{}/v1/frontendservice/{path}", self.at["open_match"]);
+        send(self.client.post(url), body).await
+    }
+
     /// Calls the service API.
     pub(super) async fn service(&self, path: &str, body: Value) -> Value {
         let url = format!("http://{}/internal/v1{path}", self.at["service_api"]);
@@ -239,6 +245,9 @@ fn settings(receiver: &Receiver) -> String {
              [matchmaking.profiles.{name}.pools.all]\nfilters = [\"queue = {name}\"]\n"
         )
     };
+    // Its players are asked whether they are ready.
+    let squad = "[matchmaking.queues.squad]\n[matchmaking.profiles.squad.pools.all]\nfilters = [\"queue = squad\"]\n\
+                 [matchmaking.profiles.squad]\nplayers = 2\nassigner = \"demo\"\n";
     format!(
         "[services.shop]\ntoken_hash = \"{service}\"\n\
          may = [\"read\", \"accounts\", \"entitlements\", \"notifications\", \"drops\", \"operator\"]\n\
@@ -252,12 +261,13 @@ fn settings(receiver: &Receiver) -> String {
          [matchmaking.abandoned]\nmax_attempts = 1\n\
          [matchmaking.assigners.demo]\naddresses = [\"{{match_id}}.game.invalid:7777\"]\n\
          [matchmaking.assigners.game]\nkind = \"webhook\"\nurl = \"{game}\"\n\
-         {duel}{raid}{analytics}{partner}",
+         {duel}{raid}{squad}ready_check = \"50s\"\n{analytics}{partner}",
         service = TokenHash::of(SERVICE_TOKEN),
         operator = TokenHash::of(OPERATOR_TOKEN),
         game = receiver.url("game"),
         duel = queue("duel", "demo"),
         raid = queue("raid", "game"),
+        squad = squad,
         analytics = webhook("analytics"),
         partner = webhook("partner"),
     )

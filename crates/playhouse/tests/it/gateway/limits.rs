@@ -176,6 +176,44 @@ async fn address_over_its_limit_costs_no_token_check_and_no_session_read() {
     assert_eq!(gateway.metric(early).await, 4.0, "no refused request reached the router");
 }
 
+/// An `Origin` header does not lead a flood around the early refusal, and pages of allowed origins can read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_other_origins_are_refused_early_too() {
+    const ORIGIN: &str = "https://play.example.com";
+    let gateway = Gateway::start_with(
+        &format!("[gateway]\ncors_origins = [\"{ORIGIN}\"]\n[gateway.limits]\naddress = \"1/h burst 2\"\n"),
+        |program| program,
+    )
+    .await;
+    let early = "http_server_request_duration_seconds_count{listener=\"gateway\",http_request_method=\"GET\",\
+                 http_route=\"refused_early\",http_response_status_code=\"429\"}";
+    let fetch = async |origin: &str| send(gateway.get("/v1/client-config").header("origin", origin)).await;
+    fetch(ORIGIN).await;
+    let allowed = fetch(ORIGIN).await;
+    assert_eq!((allowed.status, allowed.header("access-control-allow-origin")), (200, ORIGIN), "{allowed:?}");
+
+    let refused = fetch(ORIGIN).await;
+    assert_problem(&refused, 429);
+    assert!(!refused.header("retry-after").is_empty(), "{refused:?}");
+    for name in [
+        "access-control-allow-origin",
+        "access-control-allow-credentials",
+        "access-control-expose-headers",
+        "vary",
+    ] {
+        assert_eq!(refused.header(name), allowed.header(name), "{name}: {refused:?}");
+    }
+    // Nobody else can read it.
+    let foreign = fetch("https://evil.example").await;
+    assert_problem(&foreign, 429);
+    assert_eq!(foreign.header("access-control-allow-origin"), "", "{foreign:?}");
+    assert_eq!(gateway.metric(early).await, 2.0, "no refused request reached the router");
+    // A browser asks first. Without an answer the page would not see why its request is refused.
+    let preflight = gateway.client.request(reqwest::Method::OPTIONS, gateway.url("/v1/me"));
+    let preflight = preflight.header("origin", ORIGIN).header("access-control-request-method", "GET");
+    assert_eq!(send(preflight).await.status, 200);
+}
+
 /// Starts two processes on one Redis.
 async fn pair(redis: &str) -> [Gateway; 2] {
     let settings = format!(
