@@ -173,7 +173,8 @@ impl Backfills {
         fault::point("matchmaking.backfill.acknowledged");
         let AcknowledgedBackfill { mut data, waiting, seats, unlisted: mut listed } = acknowledged;
         for waiting in waiting.chunks(ASSIGNED_AT_ONCE) {
-            listed.extend(self.assign(&id, data.room.as_ref(), &seats, waiting.to_vec(), &assignment).await?);
+            listed
+                .extend(self.assign(&id, data.room.as_deref(), &seats, waiting.to_vec(), &assignment).await?);
         }
         if !waiting.is_empty() && data.room.is_some() {
             // Tickets may have left instead, so that their places are open again.

@@ -49,7 +49,7 @@ enum BackfillState {
 
 impl BackfillReport {
     fn new(id: &BackfillId, status: BackfillStatus, now: Timestamp) -> Self {
-        let room = status.data.room.as_ref();
+        let room = status.data.room.as_deref();
         let ago = |at: Timestamp| now.distance(at).as_secs_f64();
         Self {
             id: id.to_string(),

@@ -23,6 +23,8 @@ const MAX_SEATS: usize = 256 << 10;
 /// The extension of an assignment that names the region of the game server.
 const REGION: &str = "region";
 
+type Seats = Vec<(TicketId, Seat)>;
+
 /// Tickets that join a match under way, and the profile that took them.
 #[derive(Debug)]
 pub(super) struct TakenJoin {
@@ -166,7 +168,7 @@ fn check<'a>(
     proposed: Vec<ProposedJoin>,
     rooms: &'a [OpenRoom],
     given: &[Arc<Ticket>],
-) -> Result<Vec<(&'a OpenRoom, Vec<(TicketId, Seat)>)>, String> {
+) -> Result<Vec<(&'a OpenRoom, Seats)>, String> {
     let given: HashSet<&TicketId> = given.iter().map(|ticket| &ticket.id).collect();
     let (mut seen, mut filled) = (HashSet::new(), HashSet::new());
     for ProposedJoin { backfill, seats } in &proposed {

@@ -23,7 +23,7 @@ pub struct BackfillData {
     pub fields: Bytes,
     pub persistent: Bytes,
     /// The match under way, if a rule set fills it.
-    pub room: Option<Room>,
+    pub room: Option<Box<Room>>,
 }
 
 /// A backfill to create. Its generation is 1.

@@ -117,8 +117,8 @@ async fn match_and_its_backfill_are_created_both_or_neither(setup: Setup) {
     let outcomes = tickets.assign(&groups).await.unwrap();
     assert_eq!(outcomes, [AssignOutcome::Assigned, AssignOutcome::Refused(id(1)), AssignOutcome::Assigned]);
     let made = groups[0].room.clone().unwrap();
-    assert_eq!(tickets.live_backfills().await.unwrap(), [made.id.clone()]);
-    let open = tickets.open_rooms(&[made.id.clone()]).await.unwrap().remove(0);
+    assert_eq!(tickets.live_backfills().await.unwrap(), std::slice::from_ref(&made.id));
+    let open = tickets.open_rooms(std::slice::from_ref(&made.id)).await.unwrap().remove(0);
     assert_eq!((open.generation, open.room, open.seats), (1, made.room, made.seats));
     // In one call with matches without a backfill, each has its own.
     let last = with_room("last", ids([2, 4]));
@@ -184,7 +184,10 @@ async fn backfill_of_another_generation_is_not_joined(setup: Setup) {
     // A backfill of a Director has no seats.
     let created = tickets.frontend.backfills().create(Some(Backfill::default())).await.unwrap();
     let theirs = RoomJoin { id: BackfillId::parse(&created.id).unwrap(), ..of(3, 1) };
-    assert_eq!(tickets.join_rooms(&[theirs.clone()]).await.unwrap(), [RoomOutcome::StaleBackfill]);
+    assert_eq!(
+        tickets.join_rooms(std::slice::from_ref(&theirs)).await.unwrap(),
+        [RoomOutcome::StaleBackfill]
+    );
     assert_eq!(tickets.open_rooms(&[theirs.id]).await.unwrap(), []);
 }
 
@@ -237,7 +240,7 @@ async fn interrupted_acknowledgement_keeps_a_full_backfill(setup: Setup) {
         (group.encoded_match, group.assignments)
     };
     tickets.assign_backfill(&backfill, &ids([2]), &assignments, &match_).await.unwrap();
-    assert_eq!(tickets.mark_listed(&backfill, &ids([9])).await.unwrap(), false);
+    assert!(!tickets.mark_listed(&backfill, &ids([9])).await.unwrap());
     let batches = tickets.entries().await;
     tickets.notify(&batches, matchmaking::store::AfterNotify::Keep).await.unwrap();
     assert_eq!(acknowledge(&tickets, &backfill).await.unwrap(), ids([2]), "the next answer lists it");

@@ -114,7 +114,6 @@ fn messages_and_tickets_lead_to_their_screens() {
             ..PlayerAssignment::default()
         }),
         ready_check: None,
-        backfill: false,
         reason: None,
     });
     let inbox = notify("ada", &player);

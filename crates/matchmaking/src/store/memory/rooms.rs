@@ -17,7 +17,7 @@ impl State {
     pub(super) fn insert_room(&mut self, new: &NewRoom, now: Timestamp, expiry: Duration) {
         let NewRoom { id, fixed, room, seats } = new.clone();
         let (fields, persistent) = (Bytes::new(), Bytes::new());
-        let data = BackfillData { generation: 1, fixed, fields, persistent, room: Some(room) };
+        let data = BackfillData { generation: 1, fixed, fields, persistent, room: Some(Box::new(room)) };
         self.backfills.insert(id, MemoryBackfill::new(data, seats, now));
         self.backfill_kept(&new.id, now, expiry);
     }
@@ -45,7 +45,7 @@ impl Memory {
                 continue;
             };
             let BackfillData { generation, room: Some(room), .. } = &backfill.data else { continue };
-            let (generation, room, seats) = (*generation, room.clone(), backfill.seats.clone());
+            let (generation, room, seats) = (*generation, (**room).clone(), backfill.seats.clone());
             open.push(OpenRoom { id: id.clone(), generation, room, seats });
         }
         Ok(open)

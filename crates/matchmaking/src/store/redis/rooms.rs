@@ -69,9 +69,9 @@ pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// Reads what made a match under way, and its teams. Returns none for the backfill of a Director.
-pub(super) fn read_room(origin: &[u8], teams: &[u8]) -> Option<Room> {
+pub(super) fn read_room(origin: &[u8], teams: &[u8]) -> Option<Box<Room>> {
     let (origin, teams) = (serde_json::from_slice(origin).ok()?, serde_json::from_slice(teams).ok()?);
-    Some(Room { origin, teams })
+    Some(Box::new(Room { origin, teams }))
 }
 
 pub(super) fn read_seat(seat: &[u8]) -> Option<Seat> {
@@ -87,5 +87,5 @@ fn read_open(id: &BackfillId, parts: &[Bytes]) -> Option<OpenRoom> {
         Some((TicketId::parse(std::str::from_utf8(id).ok()?)?, read_seat(seat)?))
     };
     let seats: Option<BTreeMap<TicketId, Seat>> = seats.chunks(2).map(seat).collect();
-    Some(OpenRoom { id: id.clone(), generation, room: read_room(origin, teams)?, seats: seats? })
+    Some(OpenRoom { id: id.clone(), generation, room: *read_room(origin, teams)?, seats: seats? })
 }

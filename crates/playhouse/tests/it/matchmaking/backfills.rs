@@ -204,8 +204,9 @@ async fn engine_killed_while_it_fills_matches_loses_and_doubles_nothing() {
         let late = make_tickets(&store, 1).await.remove(0);
         assert_killed(&doomed).await;
         let waiting = store.backfill_status(id).await.unwrap().unwrap().waiting;
-        assert_eq!(waiting, [late.clone()], "{point}");
-        assert_eq!(store.watch_states(&[late.clone()]).await.unwrap(), [WatchState::Waiting]);
+        assert_eq!(waiting, std::slice::from_ref(&late), "{point}");
+        let seen = store.watch_states(std::slice::from_ref(&late)).await.unwrap();
+        assert_eq!(seen, [WatchState::Waiting]);
         assert_eq!(acknowledge(&client, &frontend, id).await, Some([late.to_string()].into()), "{point}");
         assert_eq!(acknowledge(&client, &frontend, id).await, None, "{point}: it is full");
         assert_eq!(store.live_backfills().await.unwrap(), [], "{point}");
@@ -264,7 +265,8 @@ async fn engines_killed_while_matches_are_filled_lose_and_double_no_ticket() {
             waiting += usize::from(!is_assigned(id).await);
         }
         if waiting == 1 {
-            created.lock().unwrap().extend(make_tickets(&store, 1).await);
+            let another = make_tickets(&store, 1).await;
+            created.lock().unwrap().extend(another);
         }
         waiting == 0
     })
