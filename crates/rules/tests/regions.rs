@@ -1,7 +1,5 @@
 //! Which region a match can be in.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
-
 use rules::{Options, Player, RuleSet, Ticket};
 
 fn ticket(id: &str, created: i64, eu: f64, us: f64) -> Ticket {
