@@ -4,6 +4,8 @@ mod audit_log;
 mod callers;
 mod console;
 
+mod console_headers;
+mod open_match;
 use std::os::unix::fs::PermissionsExt;
 
 use reqwest::{Client, Method, RequestBuilder};
