@@ -1,11 +1,12 @@
 //! Named operators and the audit log.
 
 mod audit_log;
+mod bulk;
 mod callers;
 mod console;
-
 mod console_headers;
 mod open_match;
+
 use std::os::unix::fs::PermissionsExt;
 
 use reqwest::{Client, Method, RequestBuilder};
