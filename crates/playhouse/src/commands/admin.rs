@@ -191,3 +191,38 @@ pub(super) fn query<'a>(
     let given: Vec<String> = given.collect();
     if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use axum::{Json, Router};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A foreign process on the port of `dev` gets no file of the user.
+    #[tokio::test]
+    async fn only_a_token_of_ours_is_sent_and_only_to_this_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let index = json!({ "operator_token_file": file });
+        let routes = Router::new().route("/", get(async move || Json(index)));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let client = Client::new();
+        let read = async |host: &str, content: &str| {
+            std::fs::write(&file, content).unwrap();
+            token_of_dev(&client, &format!("http://{host}:{port}")).await
+        };
+
+        let ours = format!("{TOKEN_PREFIX}{}", "0123456789abcdef".repeat(4));
+        assert_eq!(read("127.0.0.1", &ours).await.as_deref(), Some(&*ours));
+        for foreign in ["the content of another file", "ph_short", &ours.replace('f', "g")] {
+            assert_eq!(read("127.0.0.1", foreign).await, None, "{foreign}");
+        }
+        // Not asked at all: this address leads to the same process.
+        assert_eq!(read("0.0.0.0", &ours).await, None);
+        serving.abort();
+    }
+}
