@@ -1,12 +1,16 @@
 //! The effective configuration.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::problem::Origin;
 
 /// The effective value of every key with its origin. Displays as TOML with comments.
 #[derive(Debug, Default)]
-pub struct Effective(Vec<Group>);
+pub struct Effective {
+    groups: Vec<Group>,
+    secrets: BTreeSet<String>,
+}
 
 /// One table. TOML allows each table only once, so keys of a table are grouped even if they are read at different times.
 #[derive(Debug)]
@@ -34,29 +38,38 @@ impl Effective {
         self.lines().map(|line| line.reference_key.as_str())
     }
 
+    /// Returns the keys whose value may be a secret, and may come from a file of its own.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.secrets.iter().map(String::as_str)
+    }
+
+    pub(crate) fn add_secret(&mut self, key: &str) {
+        self.secrets.insert(key.to_owned());
+    }
+
     fn lines(&self) -> impl Iterator<Item = &Line> {
-        self.0.iter().flat_map(|group| &group.lines)
+        self.groups.iter().flat_map(|group| &group.lines)
     }
 
     /// Adds a table if it is not there yet, so that it shows even without keys. Returns its index.
     pub(crate) fn add_table(&mut self, section: &str) -> usize {
-        let at = self.0.iter().position(|group| group.section == section);
+        let at = self.groups.iter().position(|group| group.section == section);
         at.unwrap_or_else(|| {
-            self.0.push(Group { section: section.to_owned(), lines: Vec::new() });
-            self.0.len() - 1
+            self.groups.push(Group { section: section.to_owned(), lines: Vec::new() });
+            self.groups.len() - 1
         })
     }
 
     pub(crate) fn add(&mut self, key: String, reference_key: String, shown: Option<String>, origin: Origin) {
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
         let at = self.add_table(section);
-        self.0[at].lines.push(Line { key, reference_key, shown, origin });
+        self.groups[at].lines.push(Line { key, reference_key, shown, origin });
     }
 
     /// Returns the settings of a table and of those below it, as a text without the header of the table. Leaves out defaults.
     pub(crate) fn text_of(&self, table: &str) -> String {
         let mut text = String::new();
-        for Group { section, lines } in &self.0 {
+        for Group { section, lines } in &self.groups {
             let Some(rest) = section.strip_prefix(table) else { continue };
             match rest.strip_prefix('.') {
                 Some(below) => text.push_str(&format!("[{below}]\n")),
@@ -75,13 +88,13 @@ impl Effective {
 
     /// Sorts the tables by `rank`, a function of the first segment of a table's name. The sort is stable.
     pub(crate) fn sort_by_rank(&mut self, rank: impl Fn(&str) -> usize) {
-        self.0.sort_by_key(|group| rank(group.section.split('.').next().unwrap_or_default()));
+        self.groups.sort_by_key(|group| rank(group.section.split('.').next().unwrap_or_default()));
     }
 }
 
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, group) in self.0.iter().enumerate() {
+        for (at, group) in self.groups.iter().enumerate() {
             if at > 0 {
                 writeln!(f)?;
             }

@@ -243,6 +243,7 @@ impl<'a> Reader<'a> {
             };
             if T::is_secret() {
                 self.state.read.insert(file_key(&key), origin.clone());
+                self.state.effective.add_secret(&key);
             }
             self.state.read.insert(key.clone(), origin);
             found

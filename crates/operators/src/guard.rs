@@ -6,7 +6,10 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use ::config::Network;
-use ::http::header::{ACCEPT, WWW_AUTHENTICATE};
+use ::http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use ::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method};
 use axum::Router;
 use axum::extract::{MatchedPath, Request};
@@ -30,6 +33,9 @@ use crate::sessions::{COOKIE, ConfiguredOperators, ConsoleSessions, configured_o
 
 /// The header with the reason for a change.
 const NOTE: HeaderName = HeaderName::from_static("x-audit-note");
+
+/// The content security policy of answers that are not pages.
+const NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 
 pub(crate) const ADMIN: &str = "admin";
 const SERVICE_API: &str = "service_api";
@@ -82,11 +88,11 @@ impl Guard {
     }
 
     async fn enforce(self, row: OperatorRow, mut request: Request, next: Next) -> Response {
+        if row.credential() == Credential::ConsoleSession {
+            return with_page_headers(self.enforce_console(row, request, next).await);
+        }
         if row.access() == Access::Open {
             return next.run(request).await;
-        }
-        if row.credential() == Credential::ConsoleSession {
-            return self.enforce_session(request, next).await;
         }
         let holder = match request.extensions_mut().remove::<Operator>() {
             // A form of the console: the operator was authenticated by the session.
@@ -116,14 +122,23 @@ impl Guard {
         self.run_audited(attempt, request, next).await
     }
 
-    /// Serves a page of the console to the operator of the session. Sends a browser without a session to the sign-in.
-    async fn enforce_session(self, mut request: Request, next: Next) -> Response {
+    /// Serves a page of the console. Refuses forms of other sites, also to the sign-in: an operator would work in the name of another
+    /// one without noticing.
+    async fn enforce_console(self, row: OperatorRow, request: Request, next: Next) -> Response {
         if !request.method().is_safe() && is_from_another_site(request.headers()) {
             return Problem::new(Code::PermissionDenied)
                 .cause("foreign-origin")
                 .detail("Another site sent this form. Open the console and use its own.")
                 .into_response();
         }
+        match row.access() {
+            Access::Open => next.run(request).await,
+            Access::Read | Access::Change => self.enforce_session(request, next).await,
+        }
+    }
+
+    /// Serves a page to the operator of the session. Sends a browser without a session to the sign-in.
+    async fn enforce_session(self, mut request: Request, next: Next) -> Response {
         let Some(sessions) = self.provided.find::<ConsoleSessions>() else {
             return Problem::new(Code::Unavailable)
                 .detail("This process is still starting; try again.")
@@ -244,6 +259,18 @@ impl Guard {
 pub(crate) fn address(headers: &HeaderMap, extensions: &Extensions, trusted: &[Network]) -> Option<IpAddr> {
     let peer = extensions.get::<Connection>().map(|connection| connection.peer().ip());
     peer.map(|peer| client_address(headers, peer, trusted))
+}
+
+/// Adds the headers that every answer below `/console` has, also refusals and errors: nothing is framed, kept or run. Pages set their
+/// own policy.
+fn with_page_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(NOTHING);
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.entry(REFERRER_POLICY).or_insert(HeaderValue::from_static("same-origin"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    response
 }
 
 /// Returns whether the browser says that a page of another site sent the request.

@@ -20,7 +20,9 @@ pub use cli::Cli;
 pub use commands::ExitStatus;
 pub use readiness::role_needs;
 pub use service::{Role, Roles};
-pub use services::{audited_service_routes, console_actions, console_screens, gateway_rows, operator_rows};
+pub use services::{
+    audited_service_routes, console_actions, console_operations, console_screens, gateway_rows, operator_rows,
+};
 pub use settings::{REFERENCE, Settings};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,6 +1,7 @@
 //! The services of the program.
 
 use db::Migrations;
+use screens::Operation;
 use service::{OperatorRoute, OperatorRow, Row, Services};
 
 use crate::start::locks;
@@ -48,10 +49,15 @@ pub fn console_screens() -> Vec<&'static str> {
     SERVICES.screens().into_iter().map(|screen| screen.path).collect()
 }
 
+/// Returns the routes that the console offers as actions, and how it offers them.
+pub fn console_operations() -> Vec<(OperatorRow, Operation)> {
+    let routes = SERVICES.operator_routes().into_iter();
+    routes.filter_map(|route| Some((route.row, route.operation?))).collect()
+}
+
 /// Returns the routes that the console offers as actions, as `METHOD PATH`.
 pub fn console_actions() -> Vec<String> {
-    let offered = SERVICES.operator_routes().into_iter().filter(|route| route.operation.is_some());
-    offered.map(|route| format!("{} {}", route.row.method(), route.row.path())).collect()
+    console_operations().iter().map(|(row, _)| format!("{} {}", row.method(), row.path())).collect()
 }
 
 /// Returns the routes of the service API that are recorded in the audit log, as `METHOD PATH`.
@@ -59,6 +65,9 @@ pub fn audited_service_routes() -> Vec<String> {
     let routes = SERVICES.audited_service_routes().into_iter();
     routes.map(|(method, path)| format!("{method} {path}")).collect()
 }
+
+#[cfg(test)]
+mod operations;
 
 #[cfg(test)]
 mod tests {

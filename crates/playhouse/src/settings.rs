@@ -201,6 +201,30 @@ mod tests {
         assert_eq!(variables.len(), read.len(), "two keys have the same environment variable");
     }
 
+    /// Every key that may hold a secret has a second one that names its file, and no other key has.
+    #[test]
+    fn every_secret_can_be_read_from_a_file() {
+        let all = reference_with_all_keys(REFERENCE);
+        let Loaded { effective, .. } = load(&all).unwrap();
+        let secrets: BTreeSet<&str> = effective.secrets().collect();
+        let few = [
+            "db.url",
+            "identity.client_secret",
+            "gateway.session.keys",
+            "drops.keys",
+            "drops.payments.secrets",
+        ];
+        assert!(secrets.len() > 12 && few.iter().all(|key| secrets.contains(key)), "{secrets:?}");
+        for key in effective.keys() {
+            let variable = env_name(&format!("{key}_file"));
+            let layers = reference_layers().with_file_text(Path::new("play.toml"), &all);
+            let layers = layers.with_env([(variable.clone(), "/nowhere/secret".to_owned())]);
+            let problems = config::load::<Settings>(layers).unwrap_err().to_string();
+            let is_read = problems.contains("the file \"/nowhere/secret\" cannot be read");
+            assert_eq!(is_read, secrets.contains(key), "{variable}: {problems}");
+        }
+    }
+
     #[test]
     fn renamed_keys_name_keys_that_exist() {
         let keys = reference_keys(REFERENCE);

@@ -2,9 +2,10 @@
 
 use screens::{FieldKind, FormField, Operation};
 
-const KIND: FormField = FormField::query("kind", "Kind", FieldKind::Text)
-    .optional()
-    .hint("event, live, log, webhook or broadcast");
+use crate::dead_letters::DEAD_LETTER_KINDS;
+
+const KIND: FormField =
+    FormField::query("kind", "Kind", FieldKind::OneOf(&DEAD_LETTER_KINDS)).optional().hint("Empty: any kind");
 const DESTINATION: FormField =
     FormField::query("destination", "Destination", FieldKind::Text).optional().hint("webhook:NAME");
 const USER: FormField = FormField::query("user", "User", FieldKind::Text).optional().hint("The id of a user");

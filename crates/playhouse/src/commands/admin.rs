@@ -194,40 +194,35 @@ pub(super) fn query<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
+    use axum::routing::get;
+    use axum::{Json, Router};
+    use serde_json::json;
 
     use super::*;
 
-    /// Serves the index of an admin API that names this file, and returns the port.
-    fn serve_index(file: &Path) -> u16 {
-        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let index = serde_json::json!({ "operator_token_file": file }).to_string();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let _ = stream.read(&mut [0; 4096]);
-                let length = index.len();
-                let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
-                let _ = write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{index}");
-            }
-        });
-        port
-    }
-
+    /// A foreign process on the port of `dev` gets no file of the user.
     #[tokio::test]
-    async fn token_file_of_a_foreign_process_is_not_sent() {
+    async fn only_a_token_of_ours_is_sent_and_only_to_this_machine() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("token");
-        let token = format!("{TOKEN_PREFIX}{}", "a1".repeat(32));
-        std::fs::write(&file, &token).unwrap();
-        let (port, client) = (serve_index(&file), Client::new());
-        assert_eq!(token_of_dev(&client, &format!("http://127.0.0.1:{port}")).await, Some(token));
-        // The same process at an address that is not a loopback one.
-        assert_eq!(token_of_dev(&client, &format!("http://0.0.0.0:{port}")).await, None);
-        // Another file of the user.
-        std::fs::write(&file, "a-secret-of-another-program").unwrap();
-        assert_eq!(token_of_dev(&client, &format!("http://127.0.0.1:{port}")).await, None);
+        let file = folder.path().join("file");
+        let index = json!({ "operator_token_file": file });
+        let routes = Router::new().route("/", get(async move || Json(index)));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let client = Client::new();
+        let read = async |host: &str, content: &str| {
+            std::fs::write(&file, content).unwrap();
+            token_of_dev(&client, &format!("http://{host}:{port}")).await
+        };
+
+        let ours = format!("{TOKEN_PREFIX}{}", "0123456789abcdef".repeat(4));
+        assert_eq!(read("127.0.0.1", &ours).await.as_deref(), Some(&*ours));
+        for foreign in ["the content of another file", "ph_short", &ours.replace('f', "g")] {
+            assert_eq!(read("127.0.0.1", foreign).await, None, "{foreign}");
+        }
+        // Not asked at all: this address leads to the same process.
+        assert_eq!(read("0.0.0.0", &ours).await, None);
+        serving.abort();
     }
 }

@@ -84,7 +84,7 @@ async fn options_that_would_be_ignored_are_refused() {
 }
 
 #[tokio::test]
-async fn every_secret_can_be_read_from_a_file() {
+async fn secrets_of_files_are_used_and_not_shown() {
     let folder = Folder::fresh().unwrap();
     let secrets = [
         ("PLAYHOUSE_DB_URL", "mysql://root:hunter2@db/play\n"),

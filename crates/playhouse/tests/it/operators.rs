@@ -1,8 +1,11 @@
 //! Named operators and the audit log.
 
 mod audit_log;
+mod bulk;
 mod callers;
 mod console;
+mod console_headers;
+mod open_match;
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -10,7 +10,7 @@ const DOCUMENTS: [(&str, usize); 8] = [
     ("docs/reference/open-match.md", 50),
     ("docs/explanation/consistency.md", 200),
     ("docs/explanation/outbox.md", 4),
-    ("docs/explanation/security.md", 12),
+    ("docs/explanation/security.md", 35),
     ("docs/guides/javascript-client.md", 9),
     ("docs/guides/notifications.md", 14),
     ("docs/guides/run-a-drop.md", 18),

@@ -28,7 +28,7 @@ pub(super) async fn take_all(site: &Site, operator: &Operator<'_>, filled: &Fill
     events::broadcasts(site, operator).await;
     matches::tickets(site, operator, filled).await;
     drops::all(operator, filled).await;
-    matches::definitions(operator).await;
+    matches::definitions(site, operator).await;
     // Servers are given back some time after they were refused.
     matches::allocations(operator).await;
     match site.stores {
@@ -59,9 +59,29 @@ async fn players(operator: &Operator<'_>, filled: &Filled) {
     operator.wait_for("inventory", "title:hero").await;
     operator.act_on("POST /entitlements/revoke", "f.resource=title:hero", &[]).await;
     operator.wait_for("inventory", "Revoked").await;
+    export(operator).await;
     operator.open(&player(&filled.spare.user)).await;
     operator.act("POST /users/{user_id}/erase", &[]).await;
     operator.wait_for("facts", "All personal data of this player was removed.").await;
+}
+
+/// Saves the export of the player whose page is open.
+async fn export(operator: &Operator<'_>) {
+    let link = "#facts a[href$='/export']";
+    let href = operator.browser.attributes(link, "href").await.remove(0);
+    let page = operator.browser.url().await;
+    operator.browser.click(link).await;
+    assert_eq!(operator.browser.url().await, page, "the browser saves the file, and stays on the page");
+    let read = format!(
+        "const file = await fetch('{href}'); \
+         return {{ cached: file.headers.get('cache-control'), kind: file.headers.get('content-disposition'), data: await file.json() }}"
+    );
+    let file = operator.browser.script_async(&read).await;
+    assert_eq!(file["cached"], "no-store", "{file}");
+    assert!(file["kind"].as_str().unwrap().starts_with("attachment"), "{file}");
+    for part in ["entitlements", "notifications", "drops", "matchmaking", "sessions", "timeline"] {
+        assert!(!file["data"][part].is_null(), "the file lacks {part}: {file}");
+    }
 }
 
 async fn try_it(operator: &Operator<'_>) {

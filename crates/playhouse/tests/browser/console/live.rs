@@ -1,5 +1,7 @@
 //! Live updates: changes made elsewhere appear, unless the operator uses the section that changed.
 
+use std::time::Instant;
+
 use reqwest::Method;
 use serde_json::json;
 use testkit::{eventually, need};
@@ -10,6 +12,8 @@ use super::*;
 
 /// How long a change that must not appear is waited for: several rounds of updates.
 const NOTHING: Duration = Duration::from_secs(3);
+/// How long a section changes many times a second.
+const RAPID: Duration = Duration::from_secs(5);
 
 /// The page of a player, who has the notes that other operators add.
 struct Notes<'a> {
@@ -107,6 +111,14 @@ async fn changes_appear_unless_the_operator_uses_the_section() {
     notes.add_unseen("while paused", "updates are paused").await;
     browser.click(".live button").await;
     notes.wait_until_shown("while paused").await;
+
+    // However often a section changes, the page fetches it once a second at most.
+    let (before, started) = (notes.requests().await, Instant::now());
+    while started.elapsed() < RAPID {
+        notes.add("again and again").await;
+    }
+    let fetched = notes.requests().await - before;
+    assert!(fetched <= started.elapsed().as_secs() + 1, "{fetched} requests in {:?}", started.elapsed());
 
     browser.wait_for_text(".live-state", "Live", PATIENCE).await;
     browser.hide().await;

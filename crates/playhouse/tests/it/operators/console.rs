@@ -10,10 +10,10 @@ use super::super::shop::TOKEN;
 use super::*;
 
 /// A browser at the console: it keeps cookies and follows no redirect.
-struct Browser<'a> {
+pub(super) struct Browser<'a> {
     process: &'a TestProcess,
     client: Client,
-    cookies: HashMap<String, String>,
+    pub(super) cookies: HashMap<String, String>,
 }
 
 impl<'a> Browser<'a> {
@@ -22,14 +22,14 @@ impl<'a> Browser<'a> {
         Self { process, client, cookies: HashMap::new() }
     }
 
-    async fn signed_in(process: &'a TestProcess, token: &str) -> Self {
+    pub(super) async fn signed_in(process: &'a TestProcess, token: &str) -> Self {
         let mut browser = Self::new(process);
         let response = browser.post("/console/sign-in/token", &[("token", token)]).await;
         assert_eq!(response.status(), StatusCode::SEE_OTHER);
         browser
     }
 
-    fn request(&self, method: Method, url: &str) -> RequestBuilder {
+    pub(super) fn request(&self, method: Method, url: &str) -> RequestBuilder {
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let request = self.client.request(method, url).header(ACCEPT, "text/html");
@@ -50,12 +50,12 @@ impl<'a> Browser<'a> {
         response
     }
 
-    async fn open(&mut self, path: &str) -> Response {
+    pub(super) async fn open(&mut self, path: &str) -> Response {
         let url = self.process.url("admin", path);
         self.send(self.request(Method::GET, &url)).await
     }
 
-    async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Response {
+    pub(super) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Response {
         let url = self.process.url("admin", path);
         let request = self.request(Method::POST, &url).header(ORIGIN, self.process.url("admin", ""));
         self.send(form(request, fields)).await
@@ -156,6 +156,19 @@ async fn operator_signs_in_at_the_issuer() {
     let entries = process.audit_log("action=sign in at the console").await;
     let found: Vec<_> = entries.iter().map(|entry| (&entry["actor"]["name"], &entry["outcome"])).collect();
     assert_eq!(found, [(&json!("pavel"), &json!("refused")), (&json!("olga"), &json!("done"))]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_role_counts_at_the_next_sign_in() {
+    let process = TestProcess::start().await;
+    let mut browser = Browser::new(&process);
+    browser.sign_in_at_issuer("olga", "operator").await;
+    // The issuer takes the role away. The session goes on until it ends.
+    let mut elsewhere = Browser::new(&process);
+    assert_eq!(elsewhere.sign_in_at_issuer("olga", "player").await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(browser.open("/console").await.status(), StatusCode::OK);
+    browser.post("/console/sign-out", &[]).await;
+    assert_eq!(browser.sign_in_at_issuer("olga", "player").await.status(), StatusCode::FORBIDDEN);
 }
 
 #[tokio::test(flavor = "multi_thread")]
