@@ -17,11 +17,12 @@ use crate::{Open, Provided};
 pub struct PlayerData {
     /// The member of the export that has the data, such as `entitlements`.
     pub name: &'static str,
-    export: Arc<dyn Fn(Provided, Uuid) -> Reading<Value> + Send + Sync>,
-    sections: Option<Arc<dyn Fn(Provided, Uuid) -> Reading<Vec<Section>> + Send + Sync>>,
+    export: Read<Value>,
+    sections: Option<Read<Vec<Section>>>,
 }
 
 type Reading<T> = BoxFuture<'static, Result<T, Problem>>;
+type Read<T> = Arc<dyn Fn(Provided, Uuid) -> Reading<T> + Send + Sync>;
 
 impl PlayerData {
     /// Creates data from the function that reads all of it. `export` gets the value of a service. Answers 503 until the service is
@@ -64,12 +65,12 @@ impl PlayerData {
 }
 
 /// Calls `read` with the value of a service, or fails with 503 until the service is open.
-fn opened<T, Read, R>(
-    read: impl Fn(T, Uuid) -> Read + Send + Sync + 'static,
+fn opened<T, Answer, R>(
+    read: impl Fn(T, Uuid) -> Answer + Send + Sync + 'static,
 ) -> impl Fn(Provided, Uuid) -> Reading<R> + Send + Sync + 'static
 where
     T: std::any::Any + Clone + Send + Sync,
-    Read: Future<Output = Result<R, Problem>> + Send + 'static,
+    Answer: Future<Output = Result<R, Problem>> + Send + 'static,
     R: Send + 'static,
 {
     move |provided, user| match Open::<T>::from(&provided) {

@@ -173,6 +173,9 @@ pub(crate) enum RowKind {
     Refreshed(i64),
 }
 
+/// Interprets the first column of a row.
+type ToKind = fn(i64) -> RowKind;
+
 /// Reads all rows that [`erase`] removes. A row expires with its session, so there are few.
 pub(crate) async fn of_user(db: &Db, user: Uuid) -> Result<Vec<SessionRow>, Error> {
     const ENDS: &str = "SELECT ended_at, expires_at FROM session_ends WHERE user_id = ? ORDER BY ended_at";
@@ -181,7 +184,7 @@ pub(crate) async fn of_user(db: &Db, user: Uuid) -> Result<Vec<SessionRow>, Erro
     let reading = async {
         let mut connection = db.connection().await?;
         let mut read = Vec::new();
-        let kinds: [(&'static str, fn(i64) -> RowKind); 2] =
+        let kinds: [(&'static str, ToKind); 2] =
             [(ENDS, |at| RowKind::EndedAt(Timestamp::from_millis(at))), (REFRESHES, RowKind::Refreshed)];
         for (text, kind) in kinds {
             let rows: Vec<(i64, i64)> = on!(connection, raw => {
