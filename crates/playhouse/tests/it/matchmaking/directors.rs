@@ -68,27 +68,32 @@ impl Places {
     }
 }
 
-/// Queries the active tickets, oldest first, at the first process that answers.
-async fn query(client: &Client, places: &Places) -> Vec<String> {
-    for address in places.get() {
+/// Queries active tickets at the first process that answers. Stops reading when it has this many.
+async fn query(client: &Client, places: &Places, enough: usize) -> Vec<String> {
+    'places: for address in places.get() {
         let url = format!("http://{address}/v1/queryservice/tickets:query");
         let request = client.post(url).json(&json!({ "pool": {} }));
-        let Ok(response) = request.send().await else { continue };
-        let Ok(pages) = response.text().await else { continue };
-        let pages: Vec<Value> = pages.lines().map(|page| serde_json::from_str(page).unwrap()).collect();
-        if pages.iter().any(|page| page["error"].is_object()) {
-            continue;
+        let Ok(mut response) = request.send().await else { continue };
+        let (mut read, mut ids) = (Vec::new(), Vec::new());
+        while ids.len() < enough {
+            match response.chunk().await {
+                Ok(Some(chunk)) => read.extend_from_slice(&chunk),
+                Ok(None) => break,
+                Err(_) => continue 'places,
+            }
+            while let Some(end) = read.iter().position(|byte| *byte == b'\n') {
+                let page: Value = serde_json::from_slice(&read[..end]).unwrap();
+                read.drain(..=end);
+                let Some(tickets) = page["result"]["tickets"].as_array() else { continue 'places };
+                ids.extend(tickets.iter().map(|ticket| ticket["id"].as_str().unwrap().to_owned()));
+            }
         }
-        let tickets =
-            pages.iter().flat_map(|page| page["result"]["tickets"].as_array().into_iter().flatten());
-        let mut ids: Vec<String> = tickets.map(|ticket| ticket["id"].as_str().unwrap().to_owned()).collect();
-        ids.sort();
         return ids;
     }
     Vec::new()
 }
 
-/// Serves a match function that pairs the oldest active tickets. Each call pairs them differently, so that its proposals
+/// Serves a match function that pairs active tickets. Each call pairs them differently, so that its proposals
 /// overlap with those of calls at the same time.
 async fn pairing_function(places: Places) -> u16 {
     let (calls, client) = (Arc::new(AtomicUsize::new(0)), Client::new());
@@ -96,8 +101,9 @@ async fn pairing_function(places: Places) -> u16 {
         let request: Value = serde_json::from_str(&body).unwrap();
         let profile = request["profile"]["name"].as_str().unwrap().to_owned();
         let call = calls.fetch_add(1, Ordering::Relaxed);
-        let mut ids = query(&client, &places).await;
+        let mut ids = query(&client, &places, PROPOSED).await;
         ids.truncate(PROPOSED);
+        ids.sort();
         let mut lines = String::new();
         for (at, pair) in ids[(call % 3).min(ids.len())..].chunks_exact(2).enumerate() {
             let tickets: Vec<Value> = pair.iter().map(|id| json!({ "id": id })).collect();
@@ -190,7 +196,7 @@ impl Killed {
         {
             tokio::time::sleep(free - now).await;
         }
-        let active = query(&Client::new(), &places).await;
+        let active = query(&Client::new(), &places, usize::MAX).await;
         let tickets: Vec<TicketId> = self.held.iter().map(|(ticket, _)| ticket.clone()).collect();
         for ((ticket, old), claim) in self.held.into_iter().zip(claims(&mut redis, &tickets).await) {
             let is_active = active.iter().any(|active| *active == ticket.as_str());
