@@ -238,9 +238,9 @@ class End extends Error {
   }
 }
 
-// The connection ends because another one is wanted, by the server or the caller.
+// The server or the caller asked for a new connection.
 class Reconnect extends Error {}
 // The response cannot be read as a stream here.
 class NoStreaming extends NetworkError {}
-// The connection delivered no event. A proxy may hold back streams.
+// The connection delivered no event: a proxy may buffer streams.
 class Barren extends NetworkError {}

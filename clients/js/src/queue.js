@@ -185,7 +185,7 @@ export class OfflineQueue extends Emitter {
   async #sendAll() {
     this.#expire();
     if (!this.size) return;
-    // Also tells whether the gateway can be reached. An action of another player stays.
+    // This call also shows whether the gateway can be reached. An action of another player stays.
     await this.#client.me();
     for (let action; (action = this.items()[0]); ) {
       await this.#send(action);

@@ -43,7 +43,7 @@ impl TableReader {
         self.read_with(name, source, text, T::read)
     }
 
-    /// As [`read`](Self::read), with checks that need more than the table.
+    /// Reads a table as [`read`](Self::read) does, with checks that need more than the table.
     pub fn read_with<T>(
         &self,
         name: &str,

@@ -26,7 +26,7 @@ pub struct ServiceApi {
 /// Why a result was not reported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
-    #[error("no answer that settles it: {0}")]
+    #[error("no final answer: {0}")]
     Failed(String),
     /// A repetition would be refused too.
     #[error("refused: {0}")]
@@ -91,7 +91,7 @@ impl ServiceApi {
     }
 }
 
-/// Sends a request. A client error that a repetition cannot mend is a refusal.
+/// Sends a request. A client error that a retry cannot fix is a refusal.
 async fn send(request: RequestBuilder) -> Result<Value, ReportError> {
     let failed = |error: reqwest::Error| ReportError::Failed(base::error::chain(&error).to_string());
     let response = request.send().await.map_err(failed)?;

@@ -97,7 +97,7 @@ pub(crate) fn with_security_headers(mut response: Response, is_https: bool) -> R
     response
 }
 
-/// The same for headers without a response.
+/// Adds the same headers to a header map without a response.
 pub(crate) fn add_security_headers(headers: &mut HeaderMap, is_https: bool) {
     headers.reserve(EXPECTED_HEADERS);
     // Pages and files set their own.

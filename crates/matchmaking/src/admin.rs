@@ -39,7 +39,7 @@ const NO_ENGINE: &str = "no running process has the role matchmaking-engine, so 
 const NO_PROFILES: &str = "this process has no [matchmaking.profiles.NAME], so it cannot say why";
 
 /// Shown if every pool excludes a ticket.
-const NO_PROFILE_ADMITS: &str = "no running match function takes it: every pool of every profile excludes it, so only a \
+const NO_PROFILE_ADMITS: &str = "no profile admits it: every pool of every profile excludes it, so only a \
                                  Director could match it";
 
 /// Matchmaking as operators see it.

@@ -5,7 +5,7 @@
 //! decided as soon as the match function sends it. With windows an evaluator first chooses among the proposals of all
 //! calls of a cycle.
 //!
-//! What a Director assigns takes the same way as the matches of an engine: assigned in the store, recorded in SQL, then
+//! Assignments of a Director follow the same steps as the matches of an engine: assigned in the store, recorded in SQL, then
 //! its players are notified (docs/adr/0010).
 
 mod assign;

@@ -9,7 +9,7 @@
 //! - a process follows a revision as a whole, or keeps the one before
 //!
 //! Failure modes: while SQL is unreachable, processes keep what they follow and nothing can be changed. A process whose
-//! configuration lacks what a stored definition needs, such as an assigner, keeps the set before and reports it. At its
+//! configuration lacks what a stored definition needs, such as an assigner, keeps the previous set and reports it. At its
 //! start it leaves out the definitions that it cannot use.
 
 pub(crate) mod admin;
@@ -158,7 +158,7 @@ impl Definitions {
             inner.reject(
                 revision,
                 &mistakes,
-                "Cannot follow the stored definitions; this process keeps the set before",
+                "Cannot use the stored definitions; this process keeps the previous ones",
             );
             return Ok(false);
         }

@@ -21,7 +21,7 @@ pub(crate) async fn status(
     // Of this process: its configuration may lack what that of another one has.
     if let Some(rejected) = definitions.rejected() {
         let what = format!(
-            "rules of revision {} cannot be followed: {}",
+            "this process cannot use revision {} of the rules: {}",
             rejected.revision,
             rejected.mistakes.join("; ")
         );

@@ -161,9 +161,7 @@ impl ProfileWhy {
         let mut lines: Vec<String> = self.pools.iter().flat_map(of_pool).collect();
         if let Some(max_wait) = self.max_wait_seconds.filter(|_| self.is_starving) {
             let profile = &self.profile;
-            lines.push(format!(
-                "profile {profile}: it starves: it has waited for longer than max_wait ({max_wait} s)"
-            ));
+            lines.push(format!("profile {profile}: it has waited for longer than max_wait ({max_wait} s)"));
         }
         lines
     }

@@ -488,7 +488,7 @@ pub enum TicketsCommand {
         /// The id of the ticket
         ticket_id: String,
     },
-    /// Return a ticket that an engine has fetched to matchmaking
+    /// Release a ticket that an engine or a Director holds, so that it can be matched again
     Release {
         /// The id of the ticket
         ticket_id: String,

@@ -169,7 +169,7 @@ impl Addresses {
                 "/play",
                 "sign in under any name, play a match, buy in the demo drop",
             ),
-            link("Console", Listener::Admin, "/console", "see what happens, and mend it"),
+            link("Console", Listener::Admin, "/console", "see what happens, and repair it"),
             link("API docs", Listener::Gateway, "/docs", "the API for game clients and web pages"),
         ];
         let mut lines: Vec<String> = links.into_iter().flatten().collect();

@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
         let fields = Self::open_lenient(report, node, path);
         for (at, (name, entry)) in fields.entries.iter().enumerate() {
             if fields.entries[..at].iter().any(|(earlier, _)| earlier == name) {
-                report.add(entry.position, format!("{}: `{name}` is there twice", fields.path));
+                report.add(entry.position, format!("{}: `{name}` appears twice", fields.path));
             }
         }
         fields
@@ -172,7 +172,7 @@ impl<'a> Fields<'a> {
             let known = words.iter().map(|(word, _)| *word);
             self.report.add_unknown(
                 position,
-                format!("{}: {name}: no such word: {text}", self.path),
+                format!("{}: {name}: unknown value: {text}", self.path),
                 text,
                 known,
             );

@@ -24,7 +24,7 @@ pub struct Import {
     pub settings: Vec<String>,
 }
 
-/// Collects the imported text and what is to be said about it.
+/// Collects the imported text and its notes.
 #[derive(Debug, Default)]
 struct Draft {
     text: String,
@@ -302,7 +302,7 @@ fn read_configuration(report: &Report, node: &Node, draft: &mut Draft) {
         match as_number(node) {
             Some(count) if count <= 0.0 => {}
             Some(count) => draft.note_configuration(format!(
-                "AdditionalPlayerCount: {count} places are to stay free: lower the max of a team by that many"
+                "AdditionalPlayerCount: to keep {count} places free, lower the max of a team by that many"
             )),
             None => draft.note_configuration(format!(
                 "AdditionalPlayerCount {} is not a number and not kept",

@@ -265,7 +265,7 @@ fn lint_statement(statement: &Statement, warn: &mut impl FnMut(&str)) {
                     }
                 }
                 if parts[..at].contains(part) {
-                    warn("the same part is there twice");
+                    warn("the same part appears twice");
                 }
                 lint_statement(part, warn);
             }

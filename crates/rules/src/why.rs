@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn other_reasons_are_told_apart() {
+    fn other_reasons_are_distinguished() {
         let rules = rules("");
         let one = [ticket("anna", 0, 100.0)];
         assert_eq!(

@@ -29,7 +29,7 @@ fn pass(rules: &RuleSet, tickets: &[Ticket], at: i64) -> Pass {
 }
 
 #[test]
-fn two_waiting_players_get_one_match_and_not_two_of_one_when_the_minimum_falls() {
+fn lowered_minimum_still_matches_two_waiting_players_together() {
     let rules = rules("name = \"x\"\n[teams.a]\nmin = 4\nmax = 4\nrelax = [{ after = 10, min = 1 }]\n");
     let made = pass(&rules, &[ticket("a", 0, 1, &[]), ticket("b", 1, 1, &[])], 10).matches;
     assert_eq!(made.len(), 1);
@@ -135,7 +135,7 @@ fn player_with_two_tickets_never_meets_themselves() {
 }
 
 #[test]
-fn ticket_that_never_matches_is_told_why() {
+fn ticket_that_never_matches_has_a_reason() {
     let rules = rules(
         "name = \"x\"\n[attributes.mode]\ntype = \"string\"\n[teams.a]\ncount = 2\nmax = 1\n[rules.mode]\ntype = \"batch-distance\"\nattribute = \"mode\"\n",
     );

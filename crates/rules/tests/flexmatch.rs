@@ -68,7 +68,7 @@ fn traps_of_published_documents_are_read_and_named() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_said() {
+fn import_lists_what_it_cannot_convert() {
     let rule_set = r#"{"name": "x", "future": 1,
         "playerAttributes": [{"name": "mode", "type": "string", "unit": "none"}],
         "teams": [{"name": "a", "minPlayers": 1, "maxPlayers": 2, "colour": "red"}],

@@ -37,9 +37,9 @@ statement = "and(b, nope)"
     for (at, expected) in [
         "1:1: : `name` is required",
         "2:1: no such field: nmae; did you mean `name`?",
-        "4:1: attributes.skill: type: no such word: numbr; did you mean `number`?",
+        "4:1: attributes.skill: type: unknown value: numbr; did you mean `number`?",
         "5:8: teams.red: min (6) is larger than max (5)",
-        "9:1: rules.a: type: no such word: batch-distanse; did you mean `batch-distance`?",
+        "9:1: rules.a: type: unknown value: batch-distanse; did you mean `batch-distance`?",
         "12:1: rules.b: attribute: no such attribute: skil; did you mean `skill`?",
         "16:1: rules.c: measurements: no such team: rde; did you mean `red`?",
     ]
@@ -121,7 +121,7 @@ fn invalid_fields_are_refused_with_what_was_expected() {
         ),
         ("type = \"latency\"", "`max` or `max_distance` is required"),
         ("type = \"compound\"\nstatement = \"and(r, r)\"", "no such rule above this one: r"),
-        ("type = \"absolute-sort\"\nattribute = \"skill\"\ndirection = \"up\"", "no such word: up"),
+        ("type = \"absolute-sort\"\nattribute = \"skill\"\ndirection = \"up\"", "unknown value: up"),
         ("type = \"total\"\nattribute = \"skill\"\nmin = 9\nmax = 5", "min (9) is larger than max (5)"),
     ] {
         let found = rule(text);

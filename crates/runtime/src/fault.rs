@@ -1,4 +1,4 @@
-//! Panic messages, fault points at which a test can kill the process, and faults that a test can plant.
+//! Panic messages, fault points at which a test can kill the process, and faults that a test can inject.
 //!
 //! `TESTKIT_FAULT=outbox.claimed` kills the process, as `kill -9` does, the first time it reaches the point `outbox.claimed`;
 //! `outbox.claimed@7` the seventh time.

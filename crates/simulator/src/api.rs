@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// The longest `Retry-After` that is obeyed as it is.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// A request was not answered in time, or the answer cannot be right. The text says why.
+/// The error of a step that failed for good: no response in time, or an invalid one. The text has the cause.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GaveUp(pub String);

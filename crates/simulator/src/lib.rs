@@ -1,4 +1,4 @@
-//! `playhouse simulate`: thousands of players walk the whole journey against a running instance, and everything that they see is checked.
+//! `playhouse simulate`: simulates thousands of players against a running instance, and checks everything that they see.
 //!
 //! # Invariants
 //! - **It speaks HTTP only**: the gateway as a player, the admin API as an operator, the payment webhook as a provider. It shares no code

@@ -92,7 +92,7 @@ impl Meter {
         change(&mut self.second(&mut figures).counts);
     }
 
-    /// A stream was closed. The count of open streams is a gauge, so only its total goes down.
+    /// Counts a closed stream. The number of open streams is a gauge, so only its total decreases.
     pub(crate) fn closed_stream(&self) {
         let mut figures = self.lock();
         figures.counts.streams = figures.counts.streams.saturating_sub(1);

@@ -70,7 +70,7 @@ impl Report {
                     Purchase::SoldOut => "found nothing left",
                     Purchase::NotWanted => "admitted, did not buy",
                     Purchase::WaitedInVain => "waited until the end",
-                    Purchase::TooLate => "came after the end",
+                    Purchase::TooLate => "arrived after the end",
                 });
             }
             for ticket in &player.tickets {

@@ -1,4 +1,4 @@
-//! Tasks of players. A task that panics is a lost player, and not a player less.
+//! Runs the tasks of players. Reports a task that panics as a lost player.
 
 use std::any::Any;
 use std::collections::HashMap;

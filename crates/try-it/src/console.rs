@@ -251,7 +251,7 @@ fn drop_section(drops: &[ListedDrop]) -> Section {
 
 fn failed_event() -> Section {
     Section::new("failed", "Break something")
-        .text("Plants an event that the bus refuses, and one that waits behind it. Find both in the pipeline, and mend it.")
+        .text("Creates an event that the bus refuses, and one that waits behind it. Find both on the screen Pipeline, then skip the failed one.")
         .block(Block::Links(vec![
             Link::new("Pipeline", "/console/pipeline?state=failed"),
             Link::new("Overview", "/console"),

@@ -62,7 +62,7 @@ pub(crate) fn for_keycloak() -> Result<()> {
     install(&missing(&PROGRAMS).chain(missing(&FOR_KEYCLOAK)).collect::<Vec<_>>())
 }
 
-/// Like [`run`], for generated clients of the service API.
+/// Installs what generated clients of the service API need. See [`run`].
 pub(crate) fn for_clients() -> Result<()> {
     install(&missing(&FOR_CLIENTS).chain(missing(GO)).collect::<Vec<_>>())?;
     for_python()

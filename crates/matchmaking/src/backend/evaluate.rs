@@ -14,8 +14,7 @@ use tokio::time::Instant;
 
 use super::function::{RestLines, grpc_config, grpc_error, rest_client, time_until};
 
-/// How much later than its cycle an evaluator believes that its time is over, so that the cycle's error is the one that
-/// Directors get.
+/// How much later the deadline of an evaluator is than that of its cycle. So Directors get the error of the cycle.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The extension of a match with its score.

@@ -33,7 +33,7 @@ pub(super) async fn list(definitions: Definitions, _: ScreenRequest) -> Result<V
     let mut section = Section::new("definitions", "Rule sets, profiles and queues");
     if let Some(rejected) = definitions.rejected() {
         let text = format!(
-            "This process cannot follow revision {}: {}",
+            "This process cannot use revision {}: {}",
             rejected.revision,
             rejected.mistakes.join("; ")
         );
@@ -50,7 +50,7 @@ pub(super) async fn show(definitions: Definitions, request: ScreenRequest) -> Re
     let key = parse_key(request.parameter("kind"), request.parameter("name")).map_err(problem)?;
     let view = definitions.show(&key, None).await.map_err(problem)?;
     let (versions, is_configured) = definitions.history(&key, None, LISTED).await.map_err(problem)?;
-    let mut section = Section::new("definition", "What counts").facts([
+    let mut section = Section::new("definition", "Active version").facts([
         ("What", Cell::text(key.kind.title())),
         ("Version", Cell::number(view.version)),
         ("Comes from", origin(view.origin)),
@@ -59,7 +59,7 @@ pub(super) async fn show(definitions: Definitions, request: ScreenRequest) -> Re
     let expecting = |route| link(route).value("expected_version", view.version);
     section = match &view.text {
         Some(text) => section.block(Block::Code(text.clone())),
-        None => section.notice(Tone::Warning, "It is removed. Roll back to a version to bring it back."),
+        None => section.notice(Tone::Warning, "Removed. Roll back to an earlier version to bring it back."),
     };
     if view.text.is_some() {
         // The form reads the text, which may be long, with its version.
@@ -70,7 +70,7 @@ pub(super) async fn show(definitions: Definitions, request: ScreenRequest) -> Re
 
     let mut table = Table::new(
         &["#Version", "Changed", "By", "Note", "Comes from", "Difference"],
-        "It was never changed: the configuration file's counts.",
+        "Never changed: the version in the configuration file is active.",
     );
     let roll_back = |version: i64| {
         (version != view.version)
@@ -86,7 +86,7 @@ pub(super) async fn show(definitions: Definitions, request: ScreenRequest) -> Re
             Cell::text(author),
             Cell::optional(note.as_ref(), Cell::text),
             origin(content.word()),
-            if has_earlier { Cell::link("to the one before", changes) } else { Cell::None },
+            if has_earlier { Cell::link("show changes", changes) } else { Cell::None },
         ];
         table.push(cells, roll_back(*number));
     }
@@ -108,8 +108,8 @@ async fn compare(
 ) -> Result<Section, Problem> {
     let (from, to) = (request.query("from"), request.query("to"));
     let filter = Filter::new("Compare");
-    let filter = filter.text("from", "From version", "0 is the configuration file's", from);
-    let filter = filter.text("to", "To version", "empty is what counts", to);
+    let filter = filter.text("from", "From version", "0 is the configuration file", from);
+    let filter = filter.text("to", "To version", "empty: the active version", to);
     let section = Section::new("difference", "Difference").block(filter);
     let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
     let Some(from) = number(from) else { return Ok(section) };
@@ -119,7 +119,7 @@ async fn compare(
     let found = diff(&text(from.text), &text(to.text));
     let about = format!("From version {} to version {}.", from.version, to.version);
     Ok(match found.is_empty() {
-        true => section.text(format!("{about} There is none.")),
+        true => section.text(format!("{about} They are the same.")),
         false => section.text(about).block(Block::Code(found)),
     })
 }

@@ -49,7 +49,7 @@ fn rule_table(rules: &[RuleWhy]) -> Table {
     let mut table = Table::new(&titles, "The ticket cannot be compared with others.");
     for rule in rules {
         let needs = match (rule.is_off, &*rule.limits) {
-            (true, _) => Cell::text("nothing: it is off"),
+            (true, _) => Cell::text("off"),
             (false, []) => Cell::None,
             (false, limits) => Cell::text(limits.iter().map(Limit::to_string).collect::<Vec<_>>().join(", ")),
         };

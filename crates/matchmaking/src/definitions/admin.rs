@@ -23,7 +23,7 @@ const MAX_LIMIT: u32 = 1_000;
 
 const SET: Operation = Operation::new(
     "Set",
-    "Every process follows the new text within a second. Waiting tickets are matched by it; matches that are made already stay.",
+    "Every process uses the new text within a second. Waiting tickets are matched by it; existing matches stay.",
     "playhouse rules set {name} FILE --kind {kind} [--expected-version {expected_version}]",
 )
 .begins_with("/definitions/{kind}/{name}")
@@ -39,11 +39,12 @@ const SET: Operation = Operation::new(
 ]);
 const ROLL_BACK: Operation = Operation::new(
     "Roll back",
-    "The text of the earlier version becomes the newest version. Every process follows it within a second.",
+    "The text of the earlier version becomes the newest version. Every process uses it within a second.",
     "playhouse rules rollback {name} --to {version} --kind {kind} [--expected-version {expected_version}]",
 )
 .fields(&[
-    FormField::body("version", "Version", FieldKind::Number).hint("0 is the one of the configuration file"),
+    FormField::body("version", "Version", FieldKind::Number)
+        .hint("0 is the version in the configuration file"),
     FormField::body("expected_version", "Expected version", FieldKind::HiddenNumber).optional(),
 ]);
 const REMOVE: Operation = Operation::new(

@@ -21,13 +21,13 @@ pub(crate) enum DefinitionError {
     #[error("{0}")]
     NotFound(String),
     #[error(
-        "{key} is at version {current}, and you expected {expected}: look at the change with `playhouse rules history`, then \
+        "{key} is at version {current}, but you expected {expected}: see what changed with `playhouse rules history`, then \
          decide"
     )]
     Conflict { key: DefinitionKey, current: i64, expected: i64 },
     #[error("{}", .0.join("\n"))]
     Mistakes(Vec<String>),
-    #[error("others change definitions all the time; try again")]
+    #[error("other changes came first, several times in a row; try again")]
     Contended,
     #[error("the database does not answer; try again")]
     Database(#[from] db::Error),
@@ -71,7 +71,7 @@ pub(crate) struct Change {
 /// What a change does.
 #[derive(Clone, Debug)]
 pub(crate) struct Changed {
-    /// The version that counts after the change.
+    /// The active version after the change.
     pub(crate) version: i64,
     pub(crate) revision: i64,
     /// Whether the content differs from the one before.

@@ -57,7 +57,7 @@ impl fmt::Display for DefinitionKey {
     }
 }
 
-/// What counts for a name.
+/// The content of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// This text.

@@ -16,9 +16,9 @@ use crate::Config;
 
 testkit::on_all_stores!(
     change_is_followed_and_names_its_author,
-    set_with_a_mistake_is_refused_and_the_old_one_counts,
+    text_with_a_mistake_is_refused_and_the_old_version_stays_active,
     expected_version_must_be_the_current_one,
-    of_concurrent_changes_each_is_checked_with_the_ones_before,
+    concurrent_changes_are_checked_against_earlier_ones,
     earlier_version_and_the_one_of_the_file_come_back,
     process_that_lacks_an_assigner_keeps_the_set_before,
 );
@@ -169,7 +169,7 @@ async fn change_is_followed_and_names_its_author(place: &TestDatabase) {
     assert_eq!(times(&other), [(seconds(60), seconds(20))]);
 }
 
-async fn set_with_a_mistake_is_refused_and_the_old_one_counts(place: &TestDatabase) {
+async fn text_with_a_mistake_is_refused_and_the_old_version_stays_active(place: &TestDatabase) {
     let db = database(place).await;
     let definitions = process(&db, FILE).await;
     let found = mistakes(set(&definitions, ranked(), "name = \"ranked\"\n[teams.side]\nmaxx = 1\n").await);
@@ -235,7 +235,7 @@ async fn expected_version_must_be_the_current_one(place: &TestDatabase) {
 }
 
 /// Each writer adds a profile that the other one's change makes impossible.
-async fn of_concurrent_changes_each_is_checked_with_the_ones_before(place: &TestDatabase) {
+async fn concurrent_changes_are_checked_against_earlier_ones(place: &TestDatabase) {
     let db = database(place).await;
     let (one, other) = (process(&db, FILE).await, process(&db, FILE).await);
     let squad = key(DefinitionKind::RuleSet, "squad");

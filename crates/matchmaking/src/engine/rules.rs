@@ -315,7 +315,7 @@ impl Metrics {
 }
 
 impl Assignment {
-    /// Tells the players their team, their roles and the rule set, as extensions. What the assigner has set is kept.
+    /// Adds the team, the roles and the rule set to the assignment, as extensions. Keeps the values that the assigner has set.
     pub(super) fn add_lineup(&mut self, lineup: &Lineup) {
         let regions: Vec<&str> = lineup.regions.iter().map(|(name, _)| &**name).collect();
         let mut rules = json!({ "rule_set": &*lineup.rule_set, "version": lineup.version.as_deref(), "regions": regions });
@@ -456,7 +456,7 @@ mod tests {
             .map(|(id, skill)| Arc::new(ticket(id, skill)))
             .into();
         let why = explain(&metrics, &others[0], &others, Moment::from_micros(4_000_000));
-        assert!(why.contains("rule skill keeps it from others"), "{why}");
+        assert!(why.contains("blocked by rule skill"), "{why}");
         assert!(
             why.contains("rule skill: 0 of 3 candidates pass") && why.contains("rule region: 3 of 3"),
             "{why}"

@@ -90,7 +90,7 @@ pub(crate) enum TicketChange {
 }
 
 impl Signal {
-    /// Returns whether this signal must not replace another. What happened to a ready check is of no interest to a ticket
+    /// Returns whether this signal must not replace another. Changes of a ready check do not matter to a ticket
     /// that is assigned or gone; and the first reason is the right one.
     fn is_older_than(&self, known: &Self) -> bool {
         match (self, known) {
@@ -244,7 +244,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Returns whether the watchers of a ticket were told that it is in a ready check.
+    /// Returns whether the watchers of a ticket were notified of a ready check.
     fn is_in_check(&self, id: &TicketId) -> bool {
         let is_open = |watched: &WatchedTicket| {
             matches!(&*watched.watchers.borrow(), Signal::Ready(_, ReadyState::Open(_)))

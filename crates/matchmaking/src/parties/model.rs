@@ -71,11 +71,11 @@ pub enum Refusal {
     NotMember(Uuid),
     #[error("the party has {0} open invitations: wait until one is answered or expires")]
     TooManyInvitations(usize),
-    #[error("the party waits for a match: it can be joined when it has left the queue")]
+    #[error("the party is queued: join it when it has left the queue")]
     Queued,
     #[error("a party in queue {queue} may have {max} members, and this one has {members}")]
     TooLarge { queue: String, max: usize, members: usize },
-    #[error("{user} waits in queue {queue} without the party: that ticket must be cancelled first")]
+    #[error("{user} already waits in queue {queue}: that player must cancel their ticket first")]
     MemberWaitsElsewhere { user: Uuid, queue: String, ticket: TicketId },
 }
 

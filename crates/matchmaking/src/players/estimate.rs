@@ -1,7 +1,7 @@
 //! Estimates how much longer a player waits, from the matches that were made a short while ago.
 //!
-//! Every process hears of every match, so each of them learns how long its tickets waited. A process that has just
-//! started knows nothing, and says so.
+//! Every process receives every match, and remembers how long its tickets waited. A process that has just started has no
+//! data, and returns no estimate.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ const MAX_PROFILES: usize = 1_000;
 const HALF_A_SECOND: Duration = Duration::from_millis(500);
 /// With fewer waiting times nothing is estimated.
 const MIN_SAMPLES: usize = 5;
-/// So many tickets must have waited for longer than this one did. Otherwise its case is not a usual one.
+/// At least this many tickets must have waited for longer than this one. Otherwise there is too little data.
 const MIN_LONGER: usize = 3;
 
 /// How much longer a ticket probably waits.

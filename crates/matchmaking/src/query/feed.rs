@@ -148,7 +148,7 @@ impl Feed {
         let all = held.all.fetch_add(held.bytes, Ordering::Relaxed) + held.bytes;
         if (all + self.shared.state().indexes.bytes()) as u64 > self.shared.config.max_memory {
             return Err(Error::TooMany(
-                "too many answers of queries are unread: read them faster, or raise matchmaking.query_max_memory"
+                "too many query responses are unread: read them faster, or raise matchmaking.query_max_memory"
                     .to_owned(),
             ));
         }

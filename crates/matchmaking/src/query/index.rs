@@ -189,7 +189,7 @@ impl Index {
         self.fill(slot, document);
     }
 
-    /// Has a ticket read again whose data could not be had.
+    /// Marks a ticket to be read again, because its data could not be read.
     pub(super) fn read_again(&mut self, id: &str) {
         self.unread.extend(self.find(id));
     }

@@ -16,7 +16,7 @@ use crate::world::{World, engine_config};
 
 on_both_stores! {
     rule_that_keeps_a_ticket_waiting_is_named_with_its_numbers,
-    ticket_that_no_profile_admits_is_told_what_would,
+    ticket_that_no_profile_admits_lists_the_filters_that_exclude_it,
     small_pool_behind_a_long_queue_is_compared,
     starving_tickets_are_counted_for_the_status,
     starving_tickets_are_counted_by_profile,
@@ -73,11 +73,11 @@ async fn rule_that_keeps_a_ticket_waiting_is_named_with_its_numbers(world: World
     let text = report.lines.join("\n");
     for part in [
         "profile ranked, pool pool: admitted, with 1 other ticket",
-        "rule fair keeps it from others",
-        "no waiting ticket sends level, which grown reads: the default counts for everyone",
+        "blocked by rule fair",
+        "no waiting ticket sends level, which grown reads: the default is used for everyone",
         "rule fair: 0 of 1 candidate passes; max 50 (100 in 6 s); nearest miss: 80 with ticket",
         "separated by fair, admitted in 6 s",
-        "profile ranked: it starves: it has waited for longer than max_wait (3 s)",
+        "profile ranked: it has waited for longer than max_wait (3 s)",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -89,7 +89,7 @@ async fn rule_that_keeps_a_ticket_waiting_is_named_with_its_numbers(world: World
     assert!(report.lines.is_empty() && report.profiles.is_empty(), "{report:?}");
 }
 
-async fn ticket_that_no_profile_admits_is_told_what_would(world: World) {
+async fn ticket_that_no_profile_admits_lists_the_filters_that_exclude_it(world: World) {
     let ticket = world.ticket(&["green"]).await;
     let profiles = vec![duels_of("red"), Profile { pools: vec![tagged("blue")], ..duels() }];
     let admin = MatchmakingAdmin::new(world.store.clone(), profiles, 100, world.clock.clone());
@@ -100,7 +100,7 @@ async fn ticket_that_no_profile_admits_is_told_what_would(world: World) {
         report.profiles.iter().map(|profile| profile.pools[0].excluded_by[0].as_str()).collect();
     assert_eq!(excluded, ["tag red", "tag blue"]);
     let text = report.lines.join("\n");
-    assert!(text.contains("no running match function takes it"), "{text}");
+    assert!(text.contains("no profile admits it"), "{text}");
     assert!(text.contains("profile red, pool pool: excluded by `tag red`"), "{text}");
 
     let none = MatchmakingAdmin::new(world.store.clone(), Vec::new(), 100, world.clock.clone());

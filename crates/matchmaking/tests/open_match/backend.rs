@@ -82,7 +82,7 @@ async fn director_fetches_assigns_and_releases_over_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_of_a_director_are_refused_in_the_words_of_open_match() {
+async fn mistakes_of_a_director_are_refused_with_the_messages_of_open_match() {
     let served = Served::in_memory().await;
     let config = json!({ "host": "127.0.0.1", "port": 1 });
     for (path, body, words) in [

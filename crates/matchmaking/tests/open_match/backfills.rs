@@ -61,7 +61,7 @@ async fn backfills_over_rest_and_connect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_calls_about_backfills_are_refused_in_the_words_of_open_match() {
+async fn invalid_calls_about_backfills_are_refused_with_the_messages_of_open_match() {
     let served = Served::in_memory().await;
     let many: serde_json::Map<String, Value> = (0..101).map(|n| (format!("f{n}"), json!(1.0))).collect();
     for (method, path, body, words) in [

@@ -61,7 +61,7 @@ async fn both_spellings_are_read_and_that_of_the_proto_files_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_tickets_are_refused_in_the_words_of_open_match() {
+async fn invalid_tickets_are_refused_with_the_messages_of_open_match() {
     let served = Served::in_memory().await;
     for (ticket, words) in [
         (json!(null), ".ticket is required"),

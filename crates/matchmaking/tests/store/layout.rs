@@ -172,7 +172,7 @@ async fn new_ticket_wakes_one_engine_and_skips_a_dead_one() {
 }
 
 #[tokio::test]
-async fn ticket_without_the_ttl_field_expires_all_the_same() {
+async fn ticket_without_the_ttl_field_still_expires() {
     let mut setup = Setup::script(need!(Redis::shared().await));
     for (ttl_field, fields) in [(true, 1), (false, 0)] {
         setup.ttl_field = ttl_field;

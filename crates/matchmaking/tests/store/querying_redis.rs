@@ -175,7 +175,7 @@ async fn code(queries: &Queries) -> Result<(), Code> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_index_is_not_used_and_a_young_one_is() {
+async fn index_is_used_until_it_is_too_old() {
     let redis = need!(Redis::private().await);
     let proxy = FaultProxy::to(redis.addr()).await;
     let setup = Setup::script(&redis);

@@ -543,7 +543,7 @@ async fn stream_reports_each_step(setup: Setup) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn regular_check_makes_up_for_lost_news() {
+async fn regular_check_finds_a_lost_update() {
     let redis = need!(Redis::shared().await);
     let waiting = Waiting::new(&Setup::script(redis), 2).await;
     let mut first = watch(&waiting, 0).await;

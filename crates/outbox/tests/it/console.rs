@@ -16,7 +16,7 @@ use super::*;
 
 on_both![
     failed_events_are_grouped_by_cause_and_retried_as_a_job,
-    steps_tell_the_life_of_an_event,
+    steps_show_the_life_of_an_event,
     steps_of_a_batched_event_are_found,
 ];
 
@@ -131,7 +131,7 @@ async fn failed_events_are_grouped_by_cause_and_retried_as_a_job(pair: &Pair) {
     assert_eq!(states(&outbox).await, [State::Skipped, State::Pending, State::Failed, State::Pending]);
 }
 
-async fn steps_tell_the_life_of_an_event(pair: &Pair) {
+async fn steps_show_the_life_of_an_event(pair: &Pair) {
     let outbox = pair.outbox();
     let console = Console::new(pair, &outbox).await;
     let (first, second) = (event("account-1", 1), event("account-1", 2));

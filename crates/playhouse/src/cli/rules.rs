@@ -8,7 +8,7 @@ use super::AdminArgs;
 
 /// Check, test and import match rules, and change them while processes run
 ///
-/// A rule set says which players make a good match: teams, roles, skill, latency, parties, and what is relaxed while players wait. `check`,
+/// A rule set says which players make a good match: teams, roles, skill, latency, parties, and how limits relax while players wait. `check`,
 /// `test` and `import` read files and need no running process. The other commands call the admin API of a running process, at listen.admin
 /// or --admin. Every process follows a change within a second.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub struct Rules {
 
 #[derive(Debug, Subcommand)]
 pub enum RulesCommand {
-    /// Find all mistakes of rule sets, and what cannot work as written
+    /// Report all mistakes in rule sets, and warn about rules that cannot work
     ///
     /// Exits with 1 if there is a mistake or a warning: rules that contradict each other, party sizes that are never placed, roles that
     /// nobody fills, relaxations that change nothing or come after a ticket has expired, attributes that nothing uses. With --config also
@@ -51,7 +51,7 @@ pub enum RulesCommand {
     },
     /// Convert an Amazon FlexMatch rule set into TOML
     ///
-    /// Prints the rule set. What means something else here, or is not kept, is listed in its first lines and on standard error.
+    /// Prints the rule set. Its first lines and standard error list what could not be converted, or works differently here.
     Import {
         /// The rule set, as JSON
         file: PathBuf,
@@ -65,7 +65,7 @@ pub enum RulesCommand {
     Show {
         #[command(flatten)]
         definition: DefinitionArgs,
-        /// The version, 0 for the one of the configuration file [default: the one that counts]
+        /// The version; 0 is the one in the configuration file [default: the active version]
         #[arg(long, value_name = "N")]
         at: Option<i64>,
     },
@@ -77,9 +77,9 @@ pub enum RulesCommand {
         #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
-    /// Set the text, after a check of all rule sets, profiles and queues together
+    /// Replace the text, after checking all rule sets, profiles and queues together
     ///
-    /// A text with mistakes is refused with all of them, and what counted before goes on. Waiting tickets are matched by the new text.
+    /// If the text has mistakes, the command lists all of them and changes nothing. Waiting tickets are matched by the new text.
     Set {
         #[command(flatten)]
         definition: DefinitionArgs,
@@ -101,11 +101,11 @@ pub enum RulesCommand {
         /// The older version, 0 for the one of the configuration file
         #[arg(long = "from", value_name = "N")]
         from_version: Option<i64>,
-        /// The newer version [default: the one that counts]
+        /// The newer version [default: the active version]
         #[arg(long, value_name = "N", requires = "from_version")]
         to: Option<i64>,
     },
-    /// Make the text of an earlier version the newest version
+    /// Bring back the text of an earlier version, as a new version
     Rollback {
         #[command(flatten)]
         definition: DefinitionArgs,
@@ -115,7 +115,7 @@ pub enum RulesCommand {
         #[command(flatten)]
         expected: ExpectedArgs,
     },
-    /// Remove a rule set, a profile or a queue, also one of the configuration file
+    /// Remove a rule set, a profile or a queue, even if the configuration file defines it
     ///
     /// Its history stays: `rollback` brings it back. Waiting tickets keep waiting.
     Remove {
@@ -131,7 +131,7 @@ pub enum RulesCommand {
 pub struct DefinitionArgs {
     /// The name
     pub name: String,
-    /// What it is
+    /// Whether the name is that of a rule set, a profile or a queue
     #[arg(long, default_value = "rule-set", value_parser = ["rule-set", "profile", "queue"])]
     pub kind: String,
 }
@@ -139,7 +139,7 @@ pub struct DefinitionArgs {
 /// The version that an operator has seen.
 #[derive(Debug, Args)]
 pub struct ExpectedArgs {
-    /// Refuse the change if the newest version is another one
+    /// Refuse the change unless this is the newest version
     #[arg(long, value_name = "N")]
     pub expected_version: Option<i64>,
 }

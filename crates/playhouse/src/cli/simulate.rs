@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{ConfigArgs, OperatorArgs, key_and_value};
 
-/// Let simulated players walk the whole journey, and check what they see
+/// Simulate thousands of players against a running instance, and check what they see
 ///
 /// Players arrive, sign in, join a limited drop, buy, look for matches, receive notifications on one or two devices, go away and come back.
 /// At the end everything that they saw is compared with what the instance says. Exits with 1 if a promise is broken, and names the players,
@@ -32,13 +32,13 @@ pub struct Simulate {
     /// How many players take part; the same as --with players=N
     #[arg(long, value_name = "COUNT")]
     pub players: Option<u32>,
-    /// A scenario of --list, or a file
+    /// The name of a scenario (see --list), or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "launch-day")]
     pub scenario: String,
     /// Set one key of the scenario; can be repeated
     #[arg(long = "with", value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub with: Vec<(String, String)>,
-    /// Decides what every player does; printed in the report [default: random]
+    /// The seed that decides what every player does; the report prints it [default: random]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
     /// Write the report as JSON
@@ -59,7 +59,7 @@ pub struct Simulate {
     /// A file with the secret of drops.payments.secrets (whsec_…): players pay by signed webhooks
     #[arg(long, value_name = "FILE")]
     pub payment_secret_file: Option<PathBuf>,
-    /// Start this many processes on the stores of --config, and stop them at the end
+    /// Start this many processes on the stores of --config, and stop them afterwards
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["gateway", "admin", "tokens", "payment_secret_file"])]
     pub processes: Option<u8>,
     /// Kill (-9) and restart the started processes, one at a time

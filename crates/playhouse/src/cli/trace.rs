@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::AdminArgs;
 
-/// Show the steps of one thing through every store, with the time between them
+/// Show every recorded step of an event, order, ticket, match, notification, request or user
 ///
 /// Follows the ids that belong together: from an order to its events, their notifications and deliveries, from a ticket to its match. Calls
 /// the admin API of a running process, at listen.admin or --admin. Every process gives the same answer. Exits with 1 if nothing is known of

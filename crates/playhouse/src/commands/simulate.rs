@@ -166,7 +166,7 @@ fn read_tokens(file: &Path, players: u32) -> anyhow::Result<Arc<[String]>> {
     let different: HashSet<&str> = tokens.iter().map(String::as_str).collect();
     if different.len() < tokens.len() {
         let again = base::counted((tokens.len() - different.len()) as u64, "token");
-        bail!("{} repeats {again}: each line must have the token of another player", file.display());
+        bail!("{} repeats {again}: each line must have the token of a different player", file.display());
     }
     if tokens.len() < players as usize {
         let (has, needs) =

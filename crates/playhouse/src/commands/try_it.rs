@@ -55,7 +55,7 @@ fn joined(found: &Value) -> String {
 fn planted(found: &Value) -> String {
     let event = text(&found["event_id"]);
     format!(
-        "{event} will fail, and {} waits behind it\n\n`playhouse outbox skip {event}` mends it",
+        "{event} will fail, and {} waits behind it\n\n`playhouse outbox skip {event}` repairs it",
         text(&found["blocked_event_id"])
     )
 }

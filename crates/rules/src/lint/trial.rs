@@ -35,12 +35,12 @@ impl RuleSet {
             }
         }
         if failed.len() == largest {
-            let reason = "no invented pool of tickets yields a match, however long they wait: look for rules that contradict each other";
+            let reason = "no match is possible in any of the generated test pools, however long tickets wait: look for rules that contradict each other";
             warnings.push(Warning { position: None, message: reason.to_owned() });
         } else {
             for size in failed {
                 let message = format!(
-                    "no invented pool of tickets yields a match for a party of {size}: set max_party, or make room for it"
+                    "no match is possible with a party of {size} in any of the generated test pools: set a lower max_party, or make room for such a party"
                 );
                 warnings.push(Warning { position: None, message });
             }

@@ -51,7 +51,7 @@ pub(super) struct Search<'a, 'b> {
     min: Vec<usize>,
     /// The fewest players of each team if all wait for as long as the pivot. Teams below are filled first.
     wanted: Vec<usize>,
-    /// Rules that a further ticket cannot mend, and which of their limits.
+    /// The rules that no further ticket can satisfy once they are broken, each with its limits.
     lasting: Vec<(usize, Bounds)>,
     /// Rules on the range of a number, with the limit.
     ranges: Vec<(usize, usize, Party, f64)>,

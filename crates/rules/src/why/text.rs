@@ -39,10 +39,10 @@ impl Reason {
             } => {
                 format!("{waiting} of {needed} players wait; {fewer} suffice in {seconds:.0} s")
             }
-            Self::Rule { rule } => format!("rule {rule} keeps it from others"),
-            Self::NoLineup { rule: Some(rule) } => format!("every lineup of whole teams breaks rule {rule}"),
+            Self::Rule { rule } => format!("blocked by rule {rule}"),
+            Self::NoLineup { rule: Some(rule) } => format!("no complete lineup passes rule {rule}"),
             Self::NoLineup { rule: None } => {
-                "pairs pass every rule, but no lineup of whole teams does".to_owned()
+                "every pair passes the rules, but no complete lineup does".to_owned()
             }
         }
     }
@@ -55,7 +55,7 @@ impl RuleWhy {
                 1 => format!("{passed} of 1 candidate passes"),
                 all => format!("{passed} of {all} candidates pass"),
             },
-            _ => "judged for whole matches".to_owned(),
+            _ => "applies to complete matches only".to_owned(),
         };
         let needs = match (self.is_off, &*self.limits) {
             (true, _) => "; it is off now".to_owned(),

@@ -17,7 +17,7 @@ pub struct Unsent {
     pub attribute: Arc<str>,
     /// The rules that read it. `role_attribute` and `quality` are not rules, and listed all the same.
     pub readers: Vec<Arc<str>>,
-    /// Whether the default counts for everybody. Without one, every ticket is refused.
+    /// Whether the default is used for everyone. Without one, every ticket is refused.
     pub has_default: bool,
 }
 
@@ -26,8 +26,8 @@ impl Unsent {
     pub fn by(&self, sender: &str) -> String {
         let Self { attribute, readers, has_default } = self;
         let outcome = match has_default {
-            true => "the default counts for everyone",
-            false if **attribute == *LATENCY => "no region suits anyone",
+            true => "the default is used for everyone",
+            false if **attribute == *LATENCY => "no region is possible",
             false => "no ticket can be matched",
         };
         format!("{sender} sends {attribute}, which {} reads: {outcome}", readers.join(", "))
@@ -103,8 +103,8 @@ mod tests {
             words(std::slice::from_ref(&ticket)),
             [
                 "no waiting ticket sends skill, which fair reads: no ticket can be matched",
-                "no waiting ticket sends level, which sum reads: the default counts for everyone",
-                "no waiting ticket sends latency, which near reads: no region suits anyone",
+                "no waiting ticket sends level, which sum reads: the default is used for everyone",
+                "no waiting ticket sends latency, which near reads: no region is possible",
             ]
         );
         assert_eq!(words(&[]), Vec::<String>::new(), "an empty pool says nothing about what is sent");

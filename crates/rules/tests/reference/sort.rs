@@ -55,7 +55,7 @@ impl Sort {
         match (key(one), key(two)) {
             (Some(one), Some(two)) if self.is_descending => two.total_cmp(&one),
             (Some(one), Some(two)) => one.total_cmp(&two),
-            // Whoever has no value comes last.
+            // A ticket without a value comes last.
             (one, two) => two.is_some().cmp(&one.is_some()),
         }
     }

@@ -107,7 +107,10 @@ fn unfounded(player: &PlayerHistory, entry: Option<&LineEntry>) -> Vec<String> {
     let wrong = own(player).filter(|one| !has_happened(one));
     wrong
         .map(|Notification { notification_id, template, .. }| {
-            format!("{} was notified of what did not happen: {notification_id} is {template}", player.name)
+            format!(
+                "{} was notified of something that did not happen: {notification_id} ({template})",
+                player.name
+            )
         })
         .collect()
 }

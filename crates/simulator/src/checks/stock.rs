@@ -9,7 +9,7 @@ pub(super) fn unaccounted_orders(history: &History) -> impl Iterator<Item = Stri
         let paid = paid(player);
         match purchase {
             Some(Purchase::Bought { order_id }) if !paid.contains(&order_id.as_str()) => {
-                Some(format!("{name} paid the order {order_id}, which is no longer PAID"))
+                Some(format!("{name} paid the order {order_id}, but the instance does not report it as PAID"))
             }
             _ if *owned < paid.len() as u64 => {
                 let orders = paid.join(", ");

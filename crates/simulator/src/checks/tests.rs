@@ -258,7 +258,7 @@ fn second_notification_of_each_kind_is_found() {
 #[test]
 fn notification_of_what_did_not_happen_is_found() {
     for template in ["drop-admission-expired", "drop-wait-ended", "order-paid", "entitlement-granted"] {
-        let words = ["player-7 was notified of what did not happen", template];
+        let words = ["player-7 was notified of something that did not happen", template];
         assert_finds(Promise::NotificationsOnceInOrder, &words, |history| {
             let order_id = Some("nobody's order".to_owned());
             add(&mut history.players[7], Notification { order_id, ..notification(0, template) });

@@ -172,7 +172,7 @@ impl Report {
             .fold(Table::new(&["Second", "What"], "Nothing."), |table, (at, what)| {
                 table.row([Cell::Decimal((at * 10.0).round() / 10.0), Cell::text(what)])
             });
-        Section::new("events", "What was done to the instance").block(table)
+        Section::new("events", "Faults and events").block(table)
     }
 
     fn series(&self, name: &str, values: Vec<Option<f64>>) -> Series {

@@ -1,7 +1,7 @@
 //! Recognises an engine of another program on the same Redis: minimatch's backend.
 //!
 //! It takes a lock that processes with `coordination = "script"` do not need among themselves. A step that it could
-//! disturb is refused while the lock is held (`refuse_beside_lock.lua`), and repeated under the lock. From then on every
+//! interfere with is refused while the lock is held (`refuse_beside_lock.lua`), and repeated under the lock. From then on every
 //! step takes the lock, for as long as the other engine is seen. It is also recognised by the tickets that it holds: the
 //! scores of its claims have no fraction.
 

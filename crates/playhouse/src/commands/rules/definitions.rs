@@ -117,12 +117,12 @@ fn list(found: &Value) -> String {
         line.trim_end().to_owned()
     }));
     lines.push(format!(
-        "\nrevision {}, of which this process follows {}",
+        "\nstored revision {}; this process runs revision {}",
         found["revision"], found["active_revision"]
     ));
     let mistakes = found["rejected"]["mistakes"].as_array();
     lines.extend(
-        mistakes.into_iter().flatten().map(|mistake| format!("cannot be followed: {}", text(mistake))),
+        mistakes.into_iter().flatten().map(|mistake| format!("cannot be used here: {}", text(mistake))),
     );
     lines.join("\n")
 }
@@ -136,7 +136,7 @@ fn history(found: &Value) -> String {
         format!("{number:>7}  {origin:<8} {at:<26} {author:<16} {}", cell("note"))
     }));
     if found["in_file"] == true {
-        lines.push(format!("{:>7}  {:<8} {:<26} {:<16} the configuration file's", 0, "file", "-", "-"));
+        lines.push(format!("{:>7}  {:<8} {:<26} {:<16} from the configuration file", 0, "file", "-", "-"));
     }
     lines.join("\n")
 }
@@ -154,14 +154,12 @@ fn changed(found: &Value) -> String {
     let name = format!("{} {}", text(&found["kind"]), text(&found["name"]));
     let (version, revision) = (&found["version"], &found["revision"]);
     if found["changed"] == false {
-        return format!("{name} is the same already; it stays at version {version}");
+        return format!("{name} is unchanged: it already has this text, at version {version}");
     }
     let what = if found["dry_run"] == true {
         format!("{name} would be version {version}; nothing was changed")
     } else {
-        format!(
-            "{name} is now version {version}, revision {revision}; every process follows it within a second"
-        )
+        format!("{name} is now version {version}, revision {revision}; every process uses it within a second")
     };
     let mut lines = diff_lines(found);
     lines.push(&what);

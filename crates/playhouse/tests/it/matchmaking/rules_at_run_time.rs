@@ -226,7 +226,7 @@ async fn fleet_switches_within_a_second_and_loses_no_ticket() {
     };
     eventually("an engine has started", PATIENCE, async || is_assigned(&waiting).await).await;
 
-    // A process without the assigner keeps the set before, and the others refuse nothing for that.
+    // A process without the assigner keeps the previous set, and the others refuse nothing for that.
     let bad = files.write("bad.toml", "players = 2\nassigner = \"nowhere\"\n");
     let errors = fail(&other, &["set", "duel", bad.to_str().unwrap(), "--kind", "profile"]).await;
     assert!(

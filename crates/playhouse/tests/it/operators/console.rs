@@ -372,10 +372,10 @@ async fn reasons_why_a_ticket_waits_are_shown_by_route_command_and_console() {
     assert_eq!(code, 0, "{errors}");
     for line in [
         "2 tickets in matchmaking",
-        "profile ranked, pool all: rule fair keeps it from others",
+        "profile ranked, pool all: blocked by rule fair",
         &format!("nearest miss: 80 with ticket {ben}, 30 off"),
         "no waiting ticket sends level",
-        "it starves",
+        "it has waited for longer than max_wait",
     ] {
         assert!(shown.contains(line), "{line:?} is not in\n{shown}");
     }
@@ -385,7 +385,7 @@ async fn reasons_why_a_ticket_waits_are_shown_by_route_command_and_console() {
 
     let mut browser = Browser::signed_in(&process, READER_TOKEN).await;
     let page = text_of(browser.open(&format!("/console/tickets/{anna}")).await).await;
-    for part in ["rule fair keeps it from others", "max 50 (100 in", "batch-distance", "80 with ticket"] {
+    for part in ["blocked by rule fair", "max 50 (100 in", "batch-distance", "80 with ticket"] {
         assert!(page.contains(part), "{part:?} is not in {page}");
     }
     assert!(page.contains(&format!("/console/tickets/{ben}")), "the nearest candidate is a link");
