@@ -408,10 +408,8 @@ async fn process_killed_at_any_point_of_a_directors_calls_loses_and_doubles_no_t
 
         let fetching = doomed("matchmaking.claimed");
         let address = addresses(&fetching).await["open_match"].clone();
-        assert_eq!(
-            call(&client, &address, "matches:fetch", fetch.clone()).await.unwrap_or_default(),
-            [json!({}); 0]
-        );
+        let lines = call(&client, &address, "matches:fetch", fetch.clone()).await.unwrap_or_default();
+        assert!(lines.is_empty(), "{lines:?}");
         assert_killed(&fetching).await;
         assert!(store.status(&tickets[0]).await.unwrap().pending_since.is_some(), "a dead call holds them");
         let found = eventually("another call gets the match", PATIENCE, async || {
