@@ -28,6 +28,7 @@ mod definitions;
 pub mod engine;
 mod error;
 mod event;
+mod expired;
 mod frontend;
 mod metrics;
 pub mod model;
@@ -54,6 +55,7 @@ pub use definitions::{
 pub use engine::Engine;
 pub use error::Error;
 pub use event::events;
+pub use expired::ExpiredTickets;
 pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
 pub use open_match::{OpenMatch, OpenMatchService, RestRoute};

@@ -582,6 +582,11 @@ impl Store {
         each!(self, store => store.list_backfills(limit).await)
     }
 
+    /// Looks at a random sample of the tickets in matchmaking, and removes those whose data has expired. Returns how many.
+    pub async fn remove_expired(&self, sample: usize) -> Result<usize, Error> {
+        each!(self, store => store.remove_expired(sample).await)
+    }
+
     /// Deletes some expired backfills and releases their tickets.
     pub async fn expire_backfills(&self) -> Result<ExpiredBackfills, Error> {
         each!(self, store => store.expire_backfills().await)

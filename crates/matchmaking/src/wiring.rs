@@ -26,9 +26,9 @@ use crate::parties::AccountEvents;
 use crate::status::status;
 use crate::store::{RedisServers, TRIALS};
 use crate::{
-    Allocations, Backend, BackfillCleaner, Config, DefinitionMetrics, Definitions, Engine, Frontend,
-    MIGRATIONS, MatchRecorder, MatchmakingAdmin, MatchmakingConsole, Metrics, Parties, Players, Queries,
-    Recorder, Store, admin, backfills, console, events, parties,
+    Allocations, Backend, BackfillCleaner, Config, DefinitionMetrics, Definitions, Engine, ExpiredTickets,
+    Frontend, MIGRATIONS, MatchRecorder, MatchmakingAdmin, MatchmakingConsole, Metrics, Parties, Players,
+    Queries, Recorder, Store, admin, backfills, console, events, parties,
 };
 
 /// The longest downtime of loops that players wait for, however long Redis was unreachable.
@@ -194,6 +194,12 @@ async fn open(context: &Context) -> Result<ServiceParts, OpenError> {
         let cleaner = BackfillCleaner::new(store.clone(), metrics.clone());
         opened.loops.push(Loop::new("matchmaking-backfills", cleaner, |cleaner, drain| async move {
             cleaner.run(drain).await
+        }));
+    }
+    if serves_directors {
+        let expired = ExpiredTickets::new(store.clone());
+        opened.loops.push(Loop::new("matchmaking-expired", expired, |expired, drain| async move {
+            expired.run(drain).await
         }));
     }
     // Players of the gateway watch their tickets too.

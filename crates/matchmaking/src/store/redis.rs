@@ -406,6 +406,18 @@ impl Redis {
         Ok(data)
     }
 
+    pub(super) async fn remove_expired(&self, sample: usize) -> Result<usize, Error> {
+        let mut choose = ::redis::cmd("SRANDMEMBER");
+        choose.arg(self.keys.all()).arg(sample);
+        let ids: Vec<String> = choose.query_async(&mut self.servers.primary()).await?;
+        let ids: Vec<TicketId> = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        // Reading tickets removes those without data.
+        Ok(self.read(&ids).await?.iter().filter(|data| data.is_none()).count())
+    }
+
     pub(super) async fn assign(&self, groups: &[AssignmentGroup]) -> Result<AssignResult, Error> {
         let mut batches = vec![Vec::new()];
         let mut size = 0;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base::Timestamp;
+use matchmaking::ExpiredTickets;
 use matchmaking::store::{AssignOutcome, StoredTicket};
 use testkit::{FaultProxy, Redis, eventually, need};
 
@@ -116,6 +117,24 @@ async fn operator_sees_the_status_of_a_ticket(setup: Setup) {
     assert_eq!(assigned.found.assignment, Some(only(&made)));
     assert_eq!((assigned.is_indexed, assigned.pending_since), (false, None));
     assert!(assigned.ttl.unwrap() <= tickets.setup.rules.assigned_ttl);
+}
+
+/// In a fleet of Directors no engine fetches them.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_expired_tickets_are_removed_without_an_engine() {
+    let tickets = Setup::script(need!(Redis::shared().await)).open().await;
+    let mut raw = tickets.raw().await;
+    tickets.create_all(0..1000).await;
+    for number in 0..700 {
+        raw.ask::<()>(&["DEL", &tickets.key(id(number).as_str())]).await;
+    }
+    let expired = ExpiredTickets::new(tickets.store.clone());
+    eventually("they are removed", PATIENCE, async || {
+        expired.tick().await.unwrap();
+        tickets.list(0).await.unwrap().1 == 300
+    })
+    .await;
+    assert_eq!(tickets.all().await, ids(700..1000));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,7 +44,7 @@ const APPENDING: [&str; 6] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 32] = [
+const OTHERS: [&str; 33] = [
     "audit-log-cleaner",
     "console-live",
     "console-session-cleaner",
@@ -64,6 +64,7 @@ const OTHERS: [&str; 32] = [
     "matchmaking-account-events",
     "matchmaking-backfills",
     "matchmaking-definitions",
+    "matchmaking-expired",
     "matchmaking-presence",
     "matchmaking-pushes",
     "matchmaking-queries",
