@@ -63,8 +63,6 @@ export interface AdmissionAnswer {
   token: string;
 }
 
-export type AnswerAnswer = "accepted";
-
 export interface AssignmentAnswer {
   /** The address of the game server. */
   connection: string;
@@ -535,11 +533,13 @@ export interface Problem {
   type: string;
 }
 
+export type ReadyAnswer = "accepted";
+
 /** A match waits until all its players have accepted it. */
 export interface ReadyCheckAnswer {
   /** How many players have accepted. */
   accepted: number;
-  answer?: AnswerAnswer | null;
+  answer?: ReadyAnswer | null;
   /** When players who have not answered lose their ticket; RFC 3339. */
   expires_at: string;
   /** How many players are asked. */

@@ -76,7 +76,7 @@ pub(crate) async fn form(Open(console): Open<Console>, operator: Operator, reque
     let mut submitted = Submitted::parse(request.uri().query().unwrap_or_default().as_bytes());
     let unread = begin(&console, &operator, &mut submitted).await.err();
     let page = FormPage { console: &console, operator: &operator, submitted: &submitted };
-    page.render(StatusCode::OK, &Outcome { error: unread.as_deref(), check: None })
+    page.render(StatusCode::OK, &FormResult { error: unread.as_deref(), check: None })
 }
 
 /// Fills the fields that the link leaves empty with what the operation begins with, as the operator may read it.
@@ -151,7 +151,7 @@ pub(crate) async fn submit(Open(console): Open<Console>, operator: Operator, req
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     if is_check {
         let check = CheckReport { warnings: lines(&answer["warnings"]), diff: lines(&answer["diff"]) };
-        return page.render(status, &Outcome { error: None, check: Some(&check) });
+        return page.render(status, &FormResult { error: None, check: Some(&check) });
     }
     done(&submitted.back, operation, &answer)
 }
@@ -233,7 +233,7 @@ fn lines(value: &Value) -> Vec<String> {
 
 /// What the form shows about the last attempt.
 #[derive(Clone, Copy, Debug, Default)]
-struct Outcome<'a> {
+struct FormResult<'a> {
     error: Option<&'a str>,
     check: Option<&'a CheckReport>,
 }
@@ -256,11 +256,11 @@ impl FormPage<'_> {
 
     /// Shows the form with the values that were entered, and what went wrong.
     fn fail(&self, status: StatusCode, error: &str) -> Response {
-        self.render(status, &Outcome { error: Some(error), check: None })
+        self.render(status, &FormResult { error: Some(error), check: None })
     }
 
     /// Shows the form with the values that were entered.
-    fn render(&self, status: StatusCode, outcome: &Outcome<'_>) -> Response {
+    fn render(&self, status: StatusCode, outcome: &FormResult<'_>) -> Response {
         let Submitted { route, entered, typed, note, back, .. } = self.submitted;
         let Some((row, operation)) = self.console.operation(route) else {
             return self.refuse(Code::NotFound, "There is no such action.");

@@ -63,21 +63,21 @@ const MAX_LIST: u32 = 1_000;
 const MAX_EXPIRE: u32 = 1_000;
 
 /// Called with the counts after a commit that changed them. It must not block.
-type Listener = Arc<dyn Fn(DropId, Levels) + Send + Sync>;
+type StockObserver = Arc<dyn Fn(DropId, Levels) + Send + Sync>;
 
 /// The stocks of all drops. Cheap to clone; clones share state.
 #[derive(Clone)]
 pub struct Stock {
     db: Db,
     batchers: Arc<[Batcher<PendingReserve, Result<Reservation, Error>>]>,
-    listeners: Arc<RwLock<Vec<Listener>>>,
+    observers: Arc<RwLock<Vec<StockObserver>>>,
 }
 
 impl Stock {
     pub fn new(db: Db) -> Self {
-        let listeners: Arc<RwLock<Vec<Listener>>> = Arc::default();
+        let observers: Arc<RwLock<Vec<StockObserver>>> = Arc::default();
         let batcher = |_| {
-            let reserver = reserve::Reserver { db: db.clone(), listeners: listeners.clone() };
+            let reserver = reserve::Reserver { db: db.clone(), observers: observers.clone() };
             // One lane: groups are decided in the order in which their requests arrived.
             Batcher::new(1, MAX_GROUP, move |requests| {
                 let reserver = reserver.clone();
@@ -85,12 +85,12 @@ impl Stock {
             })
         };
         let batchers = (0..BATCHERS).map(batcher).collect();
-        Self { db, batchers, listeners }
+        Self { db, batchers, observers }
     }
 
-    /// Calls `listener` after every commit of this process that changes a stock.
-    pub fn on_change(&self, listener: impl Fn(DropId, Levels) + Send + Sync + 'static) {
-        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(listener));
+    /// Calls `observer` after every commit of this process that changes a stock.
+    pub fn on_change(&self, observer: impl Fn(DropId, Levels) + Send + Sync + 'static) {
+        self.observers.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(observer));
     }
 
     /// Creates the stock of a new drop in the transaction that creates the drop.
@@ -292,7 +292,7 @@ impl Stock {
 
     /// Writes a stock at the commit. Listeners are called after it.
     pub(crate) fn save(&self, tx: &mut Tx, drop: DropId, stock: LockedStock) -> Levels {
-        save(&self.listeners, tx, drop, stock)
+        save(&self.observers, tx, drop, stock)
     }
 }
 
@@ -319,7 +319,7 @@ pub(crate) fn create_in(tx: &mut Tx, drop: DropId, units: i64, actor: Option<&st
     let note = actor.map(|actor| store::LedgerNote { actor: actor.to_owned(), reason: None });
     let mut stock = LockedStock::new(drop);
     require_moved(stock.create(units, note), drop)?;
-    // No listener call: a new stock has no watchers.
+    // No observer call: a new stock has no watchers.
     let _levels = stock.save(tx);
     Ok(())
 }
@@ -329,12 +329,17 @@ pub(crate) async fn lock(tx: &mut Tx, drop: DropId) -> Result<LockedStock, Error
     LockedStock::lock(tx, drop).await?.ok_or(Error::NoSuchDrop(drop))
 }
 
-fn save(listeners: &Arc<RwLock<Vec<Listener>>>, tx: &mut Tx, drop: DropId, stock: LockedStock) -> Levels {
+fn save(
+    observers: &Arc<RwLock<Vec<StockObserver>>>,
+    tx: &mut Tx,
+    drop: DropId,
+    stock: LockedStock,
+) -> Levels {
     let levels = stock.save(tx);
-    let listeners = listeners.clone();
+    let observers = observers.clone();
     tx.after_commit(move || {
-        let listeners = listeners.read().unwrap_or_else(PoisonError::into_inner);
-        listeners.iter().for_each(|listener| listener(drop, levels));
+        let observers = observers.read().unwrap_or_else(PoisonError::into_inner);
+        observers.iter().for_each(|observer| observer(drop, levels));
     });
     levels
 }

@@ -21,6 +21,7 @@ use base::id::Uuid;
 use base::{Clock, Timestamp};
 use bytes::Bytes;
 use live::Player;
+use runtime::fault;
 
 use crate::error::Error;
 use crate::metrics::{JoinLabels, PartyLabels};
@@ -446,6 +447,7 @@ impl Parties {
 
     async fn apply(&self, change: &'static str, request: &PartyChange) -> Result<PartyOutcome, Error> {
         let outcome = self.players.frontend.store.change_party(request).await?;
+        fault::point("matchmaking.party.changed");
         let word = match outcome {
             PartyOutcome::Changed => "changed",
             PartyOutcome::Stale | PartyOutcome::CodeTaken => "repeated",

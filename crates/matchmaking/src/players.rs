@@ -309,7 +309,9 @@ impl Players {
     pub async fn accept(&self, user: Uuid, id: &str) -> Result<PlayerTicket, Error> {
         let id = ticket_id(id)?;
         self.owned_ticket(user, &id).await?;
-        match self.frontend.store.answer_ready_check(&id, user, ReadyAnswer::Accept).await? {
+        let outcome = self.frontend.store.answer_ready_check(&id, user, ReadyAnswer::Accept).await?;
+        fault::point("matchmaking.ready.answered");
+        match outcome {
             AnswerOutcome::Open(_) | AnswerOutcome::Assigned => self.ticket(user, id.as_str()).await,
             AnswerOutcome::Left | AnswerOutcome::NoCheck => Err(Error::NoReadyCheck(id)),
         }

@@ -21,6 +21,6 @@ pub use lint::Warning;
 pub use matcher::{Evaluations, Join, Match, Options, Pass, Seated, TeamLineup};
 pub use mistake::{Mistake, Mistakes, Position};
 pub use model::{RuleSet, Value};
-pub use scenario::{Case, Outcome, Scenario};
+pub use scenario::{Case, CaseResult, Scenario};
 pub use ticket::{Player, Refusal, Ticket};
 pub use why::{FewerPlayers, Limit, Miss, Near, NextLimit, Reason, RuleWhy, Unsent, Why};

@@ -56,7 +56,7 @@ enum Expected {
 
 /// The outcome of one case: what differed from the expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CaseResult {
     pub case: String,
     pub failures: Vec<String>,
 }
@@ -78,7 +78,7 @@ impl Scenario {
     }
 
     /// Plays all cases.
-    pub fn run(&self, rules: &RuleSet) -> Vec<Outcome> {
+    pub fn run(&self, rules: &RuleSet) -> Vec<CaseResult> {
         self.cases.iter().map(|case| case.run(rules)).collect()
     }
 }
@@ -240,7 +240,7 @@ fn read_step(fields: &Fields<'_>) -> Step {
 }
 
 impl Case {
-    fn run(&self, rules: &RuleSet) -> Outcome {
+    fn run(&self, rules: &RuleSet) -> CaseResult {
         let mut failures = Vec::new();
         let mut gone = BTreeSet::new();
         for step in &self.steps {
@@ -284,7 +284,7 @@ impl Case {
                 ));
             }
         }
-        Outcome { case: self.name.clone(), failures }
+        CaseResult { case: self.name.clone(), failures }
     }
 }
 

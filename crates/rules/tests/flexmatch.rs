@@ -103,7 +103,7 @@ fn import_lists_what_it_cannot_convert() {
         "rules[nope] is not kept",
         "AcceptanceTimeoutSeconds is not kept: AcceptanceRequired is not true",
         "FlexMatchMode STANDALONE is not kept",
-        "AdditionalPlayerCount: 2",
+        "AdditionalPlayerCount: to keep 2 places free",
         "AUTOMATIC: set backfill = true",
         "Surprise is not known",
         "Name has no counterpart",

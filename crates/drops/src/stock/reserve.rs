@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::{Movement, Reservation, ReservationState, Sale, VerifiedAdmission};
 use super::store::{self, LockedStock, ReservingPlayer};
-use super::{Listener, recorded_response, save};
+use super::{StockObserver, recorded_response, save};
 use crate::error::Error;
 use crate::{DropId, ReservationId};
 
@@ -79,7 +79,7 @@ impl RecordedResponse {
 #[derive(Clone)]
 pub(super) struct Reserver {
     pub(super) db: Db,
-    pub(super) listeners: Arc<RwLock<Vec<Listener>>>,
+    pub(super) observers: Arc<RwLock<Vec<StockObserver>>>,
 }
 
 impl Reserver {
@@ -153,7 +153,7 @@ impl Reserver {
         let recorded =
             recorded.map(|((key, reservation), text)| (key, reservation.user.as_uuid(), text.as_str()));
         IdempotencyKey::record_all(&mut tx, recorded);
-        save(&self.listeners, &mut tx, drop, stock);
+        save(&self.observers, &mut tx, drop, stock);
         fault::point("drops.reserve.uncommitted");
         tx.commit().await?;
         fault::point("drops.reserve.committed");

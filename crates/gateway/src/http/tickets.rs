@@ -80,12 +80,12 @@ pub(crate) struct ReadyCheckAnswer {
     /// How many players are asked.
     players: u32,
     /// The caller's answer. Without one, accept or decline.
-    answer: Option<AnswerAnswer>,
+    answer: Option<ReadyAnswer>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum AnswerAnswer {
+pub(crate) enum ReadyAnswer {
     Accepted,
 }
 
@@ -300,7 +300,7 @@ impl ReadyCheckAnswer {
             expires_at: check.expires_at.to_rfc3339(),
             accepted: check.accepted,
             players: check.players,
-            answer: check.has_accepted.then_some(AnswerAnswer::Accepted),
+            answer: check.has_accepted.then_some(ReadyAnswer::Accepted),
         }
     }
 }

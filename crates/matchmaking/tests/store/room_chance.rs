@@ -193,14 +193,20 @@ async fn begin(process: &Tickets, world: &World, rng: &mut Rng) {
     }
 }
 
-/// Lets what an engine fetches join a match, possibly one that has changed meanwhile.
+/// Lets what an engine fetches join a match, now and then one that another engine fills meanwhile.
 async fn fill(process: &Tickets, world: &World, rng: &mut Rng) {
     let Some(backfill) = world.some_backfill(rng) else { return };
-    let Some(OpenRoom { generation, room, .. }) =
-        process.open_rooms(std::slice::from_ref(&backfill)).await.unwrap().pop()
-    else {
-        return;
-    };
+    let Some(read) = process.open_rooms(std::slice::from_ref(&backfill)).await.unwrap().pop() else { return };
+    if rng.u32(0..5) == 0
+        && let Some(read) = process.open_rooms(std::slice::from_ref(&backfill)).await.unwrap().pop()
+    {
+        fill_as_read(process, world, rng, read).await;
+    }
+    fill_as_read(process, world, rng, read).await;
+}
+
+async fn fill_as_read(process: &Tickets, world: &World, rng: &mut Rng, read: OpenRoom) {
+    let OpenRoom { id: backfill, generation, room, .. } = read;
     let fetched = process.fetch(&"engine".into(), rng.usize(1..4)).await.unwrap();
     let open = room.teams[0].open;
     if fetched.ids.is_empty() {

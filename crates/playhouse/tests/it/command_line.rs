@@ -87,7 +87,7 @@ async fn rule_sets_are_checked_tested_and_imported() {
     for said in [
         "no queue of the configuration sends skill, which skill reads: no ticket can be matched",
         "no queue of the configuration sends mode, which mode reads: no ticket can be matched",
-        "no queue of the configuration sends latency, which near reads: no region suits anyone",
+        "no queue of the configuration sends latency, which near reads: no region is possible",
     ] {
         assert!(errors.contains(said), "{said}: {errors}");
     }

@@ -106,7 +106,7 @@ async fn token_file_needs_a_token_for_each_player() {
             "tokens has 3 access tokens for 30 players: write one per line and player, or run fewer players with --players 3",
         ),
         ("", "tokens has 0 access tokens for 30 players"),
-        ("a\nb\na\n", "tokens repeats 1 token: each line must have the token of another player"),
+        ("a\nb\na\n", "tokens repeats 1 token: each line must have the token of a different player"),
     ] {
         std::fs::write(&file, text).unwrap();
         let (code, text, _) = simulate(&folder, &args).await;

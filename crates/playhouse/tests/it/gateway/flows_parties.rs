@@ -6,6 +6,7 @@ use testkit::{eventually, need};
 
 use super::flows::{Events, Gateway, Player, Setup};
 use super::shop::OPERATOR_TOKEN;
+use crate::crashes::assert_killed;
 use crate::*;
 
 /// Two teams of two with similar ratings.
@@ -185,13 +186,14 @@ async fn leaving_a_queued_party_cancels_the_ticket_and_a_ban_removes_the_member(
     addresses(&relay).await;
     let mut ada = Client::start(&setup, &gateways[0], "ada").await;
     let mut bob = Client::start(&setup, &gateways[1], "bob").await;
-    let (_, party) = ada.post("", json!({})).await;
+    let skill = json!({ "numbers": { "mmr": 1000 } });
+    let (_, party) = ada.post("", skill.clone()).await;
     let (status, invited) = ada.post("/invitations", json!({ "user_id": bob.id })).await;
     assert_eq!((status, &invited["invited"]), (200, &json!([bob.id])));
     let news = bob.until("party", |data| data["invitations"] != json!([])).await;
     assert_eq!(news["invitations"][0]["leader_name"], "Player ada", "{news}");
     let accept = format!("/invitations/{}/accept", party["party_id"].as_str().unwrap());
-    assert_eq!(bob.post(&accept, json!({})).await.0, 200);
+    assert_eq!(bob.post(&accept, skill).await.0, 200);
     problem(&bob.post("", json!({})).await, "in-another-party");
     let [ada_id, bob_id] = [ada.id.clone(), bob.id.clone()];
 
@@ -219,4 +221,97 @@ async fn leaving_a_queued_party_cancels_the_ticket_and_a_ban_removes_the_member(
     ada.until_members(&[&ada_id]).await;
     relay.sigterm();
     assert_eq!(relay.wait(PATIENCE).await.code(), Some(0));
+}
+
+/// A party of two makes a match, and is asked whether it is ready.
+const FRIENDS: &str = r#"
+[matchmaking.queues.friends]
+max_party = 2
+[matchmaking.profiles.friends]
+function = "rules"
+assigner = "one_each"
+ready_check = "60s"
+rules = '''
+name = "friends"
+[teams.friends]
+min = 2
+max = 2
+'''
+[matchmaking.assigners.one_each]
+addresses = ["{match_id}.test:7777"]
+"#;
+
+/// Sends a request to a gateway that is killed at a fault point, so that the response is lost.
+async fn lose_the_gateway(setup: &Setup, point: &str, client: &Client, path: &str, body: Value) {
+    let doomed = setup.program("gateway,service-api").env("TESTKIT_FAULT", point);
+    let doomed = Gateway::start(&doomed).await;
+    let request = client.player.with_new_connections().request(Method::POST, &doomed.at, path).json(&body);
+    request.send().await.unwrap_err();
+    assert_killed(&doomed.running).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateway_killed_at_each_change_of_a_party_loses_and_doubles_nothing() {
+    const CHANGED: &str = "matchmaking.party.changed";
+    let setup = need!(Setup::start().await);
+    setup.configure(FRIENDS);
+    let gateways = setup.start_gateways(1).await;
+    let mut ada = Client::start(&setup, &gateways[0], "ada").await;
+    let mut bob = Client::start(&setup, &gateways[0], "bob").await;
+    let [ada_id, bob_id] = [ada.id.clone(), bob.id.clone()];
+
+    lose_the_gateway(&setup, CHANGED, &ada, "/v1/parties", json!({})).await;
+    let (status, party) = ada.post("", json!({})).await;
+    assert_eq!((status, party["members"].as_array().unwrap().len()), (200, 1), "{party}");
+
+    // The other member learns of it, although nothing was published.
+    let join = json!({ "code": party["code"] });
+    lose_the_gateway(&setup, CHANGED, &bob, "/v1/parties/join", join.clone()).await;
+    ada.until_members(&[&ada_id, &bob_id]).await;
+    let (status, joined) = bob.post("/join", join).await;
+    assert_eq!((status, &joined["party_id"]), (200, &party["party_id"]), "{joined}");
+    problem(&bob.post("", json!({})).await, "in-another-party");
+    assert_eq!(ada.party().await["party"]["members"].as_array().unwrap().len(), 2);
+
+    let queue = json!({ "queue": "friends" });
+    lose_the_gateway(&setup, CHANGED, &ada, "/v1/parties/ticket", queue.clone()).await;
+    let (status, ticket) = ada.post("/ticket", queue.clone()).await;
+    assert_eq!((status, &ticket["state"]), (200, &json!("WAITING")), "{ticket}");
+    for client in [&mut ada, &mut bob] {
+        let seen = client.until("ticket", |ticket| ticket["state"] == "WAITING").await;
+        assert_eq!(seen["ticket_id"], ticket["ticket_id"], "one ticket for both");
+    }
+
+    // A member who leaves cancels the ticket in the same step.
+    lose_the_gateway(&setup, CHANGED, &bob, "/v1/parties/leave", Value::Null).await;
+    assert_eq!(bob.post("/leave", Value::Null).await.0, 204);
+    for client in [&mut ada, &mut bob] {
+        let gone = client.until("ticket", |ticket| ticket["state"] == "GONE").await;
+        assert_eq!(gone["ticket_id"], ticket["ticket_id"]);
+    }
+    assert_eq!(bob.party().await["party"], Value::Null);
+
+    // An answer to a ready check counts, also if its gateway dies, and the match is made once.
+    assert_eq!(bob.post("/join", json!({ "code": party["code"] })).await.0, 200);
+    let (status, ticket) = ada.post("/ticket", queue).await;
+    assert_eq!(status, 201, "{ticket}");
+    let engine = setup.program("matchmaking-engine").start().unwrap();
+    addresses(&engine).await;
+    for client in [&mut ada, &mut bob] {
+        client.until("ticket", |ticket| ticket["state"] == "READY_CHECK").await;
+    }
+    let accept = format!("/v1/matchmaking/tickets/{}/accept", ticket["ticket_id"].as_str().unwrap());
+    lose_the_gateway(&setup, "matchmaking.ready.answered", &bob, &accept, Value::Null).await;
+    for client in [&bob, &ada] {
+        let answer = client.player.request(Method::POST, &client.at, &accept).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+    }
+    let mut connections = Vec::new();
+    for client in [&mut ada, &mut bob] {
+        let assigned = client.until("ticket", |ticket| ticket["state"] == "ASSIGNED").await;
+        connections.push(assigned["assignment"]["connection"].clone());
+    }
+    assert_eq!(connections[0], connections[1]);
+    engine.sigterm();
+    assert_eq!(engine.wait(PATIENCE).await.code(), Some(0));
 }

@@ -97,7 +97,7 @@ async fn waiting_tickets_are_matched_by_changed_rules_without_a_restart() {
 
     let waiting = create_tickets(&open_match, 2).await;
     let listed = succeed(&admin, &["list"]).await;
-    assert!(listed.contains("rule-set") && listed.contains("revision 0, of which"), "{listed}");
+    assert!(listed.contains("rule-set") && listed.contains("revision 0; this process runs"), "{listed}");
     assert_eq!(succeed(&admin, &["show", "ranked"]).await.trim_end(), rules(2).trim_end());
 
     // A set with a mistake is refused with its line, and nothing changes.
@@ -147,7 +147,7 @@ async fn waiting_tickets_are_matched_by_changed_rules_without_a_restart() {
     let four = files.write("four.toml", &rules(4));
     let four = four.to_str().unwrap();
     let errors = fail(&admin, &["set", "ranked", four, "--expected-version", "0"]).await;
-    assert!(errors.contains("rule set ranked is at version 1, and you expected 0"), "{errors}");
+    assert!(errors.contains("rule set ranked is at version 1, but you expected 0"), "{errors}");
     let client = Client::new();
     let url = format!("http://{admin}/definitions/rule-set/ranked");
     let put = client.put(&url).bearer_auth(crate::shop::OPERATOR_TOKEN);

@@ -77,7 +77,7 @@ async fn rule_sets(site: &Site, operator: &Operator<'_>) {
     site.admin(Method::PUT, "/definitions/rule-set/arena", json!({ "text": RULE_SET })).await;
     browser.fill("dialog [name='f.text']", "name = \"late\"").await;
     browser.click("dialog .buttons button").await;
-    browser.wait_for_text(".action [role=alert]", "is at version 3, and you expected 2", PATIENCE).await;
+    browser.wait_for_text(".action [role=alert]", "is at version 3, but you expected 2", PATIENCE).await;
     assert_eq!(definition(site, "arena").await["version"], 3);
     // The browser logs the two refusals.
     let refused = browser.console_errors().await;
