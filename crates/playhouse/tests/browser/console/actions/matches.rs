@@ -105,7 +105,7 @@ pub(super) async fn definitions(site: &Site, operator: &Operator<'_>) {
     operator.wait_for("definition", "tags = [\"beta\"]").await;
     operator.wait_for("history", "reason").await;
     operator.act("DELETE /definitions/{kind}/{name}", &[]).await;
-    operator.wait_for("definition", "It is removed.").await;
+    operator.wait_for("definition", "Removed. Roll back").await;
     operator.act_on("POST /definitions/{kind}/{name}/rollback", "f.version=0", &[]).await;
     operator.wait_for("definition", "configuration file").await;
     operator.open(&format!("{spare}?from=1&to=2")).await;
